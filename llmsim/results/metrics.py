@@ -1,0 +1,241 @@
+"""The figures of a run: pure functions from a ``RunRecord`` to the summary, one meaning each.
+
+Of one request with arrival a, first scheduled s, first token f, finish e and n output tokens:
+queue = s - a, ttft = f - a, tpot = (e - f) / (n - 1) for n >= 2, e2e = e - a, normalized latency = e2e / n.
+TTFT is never part of TPOT or ITL. ITL is the gap between two tokens of a request, pooled over all requests.
+
+Latencies are of requests that arrived in the measured window and finished: rejected, aborted and in-flight
+requests are in no latency distribution (not even an in-flight one whose first token is out, so that all
+distributions are of the same requests), and ``requests`` tells how many they were. Percentiles interpolate
+linearly, as ``numpy.percentile`` does by default.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llmsim.results.record import Columns, RunFacts, RunRecord, Totals
+
+SCHEMA_VERSION = 1
+"""Version of the summary and of result folders: keys may be added within a version, never renamed."""
+
+OUTCOMES = ("finished", "rejected", "aborted", "in_flight")
+PERCENTILES = (50, 90, 95, 99)
+BOUNDS = ("compute", "hbm", "link", "overhead", "idle")
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Distribution = dict[str, float | None]
+"""mean, p50, p90, p95, p99 and max; each None when the set is empty."""
+
+
+def summarise(record: RunRecord) -> dict[str, Any]:
+    """The summary of a run: strict JSON (no NaN, no infinity), None where there is nothing to tell.
+
+    ``requests``, ``preemptions``, ``events`` and ``leaped_iterations`` count over the whole run, all else
+    over the measured window: latencies and rates over the requests that arrived in it, ``itl_s``,
+    ``kv_usage``, ``running``, ``waiting``, ``mfu``, ``mbu`` and ``bound`` over its time. MFU and MBU are
+    shares of what all GPUs could have done in the window, idle time included.
+    """
+    facts, totals = record.facts, record.totals
+    measured = _where(record.requests, record.requests["arrival_s"] >= facts.window_start_s)
+    finished = _where(measured, measured["outcome"] == "finished")
+    distributions = _distributions(finished, totals)
+    summary = {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": facts.scenario,
+        "seed": facts.seed,
+        "gpus": facts.gpus,
+        "duration_s": facts.window_end_s - facts.window_start_s,
+        "requests": count_outcomes(record.requests),
+        **_rates(measured, finished, facts),
+        **distributions,
+        **_counts(record.requests, measured),
+        **_use(totals, facts),
+        "slo": judge_slo(facts.slo, distributions, len(measured["arrival_s"]), len(finished["arrival_s"])),
+        "events": facts.events,
+        "leaped_iterations": facts.leaped_iterations,
+    }
+    return {key: _strict(value) for key, value in summary.items()}
+
+
+def latencies(finished: Columns) -> dict[str, Floats]:
+    """Seconds of each finished request by metric (``ttft``, ``tpot``, ``e2e``, ``queue``), shape ``(n,)``.
+
+    ``tpot`` is NaN for a request with one output token.
+    """
+    gaps = finished["output_tokens"] - 1.0
+    decode_s = finished["finish_s"] - finished["first_token_s"]
+    return {
+        "ttft": finished["first_token_s"] - finished["arrival_s"],
+        "tpot": np.divide(decode_s, gaps, out=np.full(len(gaps), np.nan), where=gaps > 0),
+        "e2e": finished["finish_s"] - finished["arrival_s"],
+        "queue": finished["first_scheduled_s"] - finished["arrival_s"],
+    }
+
+
+def count_outcomes(requests: Columns) -> dict[str, int]:
+    """How many requests there were (``total``) and how many ended in each outcome."""
+    counts = {outcome: int(np.count_nonzero(requests["outcome"] == outcome)) for outcome in OUTCOMES}
+    return {"total": len(requests["outcome"])} | counts
+
+
+def distribution(values: Floats) -> Distribution:
+    """Mean, percentiles and maximum of a sample; NaN values are left out."""
+    values = values[~np.isnan(values)]
+    return weighted_distribution(np.sort(values), np.ones(len(values), np.int64))
+
+
+def weighted_distribution(values: Floats, counts: Ints) -> Distribution:
+    """The same of a sample in which each of the ascending ``values`` occurs ``counts`` times."""
+    if not counts.sum():
+        return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTILES), "max"))
+    found = weighted_percentiles(values, counts, np.array(PERCENTILES))
+    return {
+        "mean": float(values @ counts / counts.sum()),
+        **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)},
+        "max": float(values[counts > 0][-1]),
+    }
+
+
+def weighted_percentiles(values: Floats, counts: Ints, percentiles: NDArray[Any]) -> Floats:
+    """``numpy.percentile(numpy.repeat(values, counts), percentiles)`` without the expanded sample, to the
+    last bit.
+
+    ``values`` ascend and at least one count is positive. Linear interpolation between order statistics is
+    definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996).
+    """
+    last = np.cumsum(counts)
+    position = (last[-1] - 1) * (percentiles / 100)
+    below = np.floor(position)
+    lower = values[np.searchsorted(last, below, side="right")]
+    upper = values[np.searchsorted(last, np.minimum(below + 1, last[-1] - 1), side="right")]
+    part, gap = position - below, upper - lower
+    # From the nearer end, as numpy does, so that the last bit agrees.
+    return np.asarray(np.where(part < 0.5, lower + gap * part, upper - gap * (1 - part)), np.float64)
+
+
+def judge_slo(
+    limits: dict[str, float], distributions: dict[str, Distribution], measured: int, finished: int
+) -> dict[str, Any]:
+    """Whether each limit ``<metric>_<statistic>_s`` was kept, and whether all were; None without limits or
+    requests.
+
+    A limit without a value is missed when no measured request finished. It is kept when some did: only
+    ``tpot`` and ``itl`` have no value then, every answer having been a single token.
+    """
+    targets = {}
+    for key, limit in limits.items():
+        metric, statistic = _split(key)
+        value = distributions[f"{metric}_s"][statistic]
+        met = (finished > 0 if value is None else value <= limit) if measured else None
+        targets[key] = {"limit_s": limit, "value_s": value, "met": met}
+    judged = [target["met"] for target in targets.values()]
+    return {"met": all(judged) if judged and measured else None, "targets": targets}
+
+
+def within_slo(limits: dict[str, float], finished: Columns) -> NDArray[np.bool_]:
+    """Which finished requests keep every limit by themselves, shape ``(n,)``: the requests that goodput
+    counts.
+
+    A limit on any statistic of ``ttft``, ``tpot`` or ``e2e`` holds for the request's own value. A limit on
+    the mean ITL holds for its tpot (its mean gap), one on a percentile of ITL for its longest gap. An
+    answer of one token has a tpot and an ITL of 0, as in ``vllm bench serve --goodput``.
+    """
+    values = latencies(finished)
+    good = np.ones(len(finished["finish_s"]), bool)
+    for key, limit in limits.items():
+        metric, statistic = _split(key)
+        if metric == "itl":
+            value = values["tpot"] if statistic == "mean" else finished["max_itl_s"]
+        else:
+            value = values[metric]
+        good &= np.nan_to_num(value, nan=0.0) <= limit
+    return good
+
+
+def _split(key: str) -> tuple[str, str]:
+    metric, statistic, _ = key.split("_")
+    return metric, statistic
+
+
+def _where(columns: Columns, rows: NDArray[np.bool_]) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _distributions(finished: Columns, totals: Totals) -> dict[str, Distribution]:
+    values = latencies(finished)
+    return {
+        "ttft_s": distribution(values["ttft"]),
+        "tpot_s": distribution(values["tpot"]),
+        "itl_s": weighted_distribution(totals.itl_values_s, totals.itl_counts),
+        "e2e_s": distribution(values["e2e"]),
+        "queue_s": distribution(values["queue"]),
+        "normalized_latency_s": distribution(values["e2e"] / finished["output_tokens"]),
+        "max_itl_s": distribution(finished["max_itl_s"]),
+    }
+
+
+def _rates(measured: Columns, finished: Columns, facts: RunFacts) -> dict[str, float | None]:
+    """Per second of the window, and what a token cost.
+
+    Output tokens are all those emitted, also by requests that did not finish; prompt tokens are of the
+    requests whose prefill was completed.
+    """
+    duration_s = facts.window_end_s - facts.window_start_s
+    output_tokens = int(measured["output_tokens"].sum())
+    prompt_tokens = int(measured["prompt_tokens"][~np.isnan(measured["first_token_s"])].sum())
+    good = int(np.count_nonzero(within_slo(facts.slo, finished))) if facts.slo else None
+    arrived = len(measured["arrival_s"])
+    cost = None
+    if facts.cost_usd_per_hour is not None and output_tokens:
+        cost = facts.cost_usd_per_hour / 3600 * duration_s / output_tokens * 1e6
+    return {
+        "offered_request_rate_per_s": _ratio(arrived, duration_s),
+        "request_throughput_per_s": _ratio(len(finished["arrival_s"]), duration_s),
+        "output_throughput_tokens_per_s": _ratio(output_tokens, duration_s),
+        "total_throughput_tokens_per_s": _ratio(prompt_tokens + output_tokens, duration_s),
+        "goodput_per_s": None if good is None else _ratio(good, duration_s),
+        "slo_attainment": None if good is None or not arrived else good / arrived,
+        "cost_usd_per_hour": facts.cost_usd_per_hour,
+        "cost_usd_per_million_output_tokens": cost,
+    }
+
+
+def _counts(requests: Columns, measured: Columns) -> dict[str, Any]:
+    admitted = ~np.isnan(measured["first_scheduled_s"])
+    prompt_tokens = int(measured["prompt_tokens"][admitted].sum())
+    return {
+        "preemptions": int(requests["preemptions"].sum()),
+        "recomputed_tokens": int(requests["recomputed_tokens"].sum()),
+        "cached_prompt_share": _ratio(int(measured["cached_tokens"].sum()), prompt_tokens),
+    }
+
+
+def _use(totals: Totals, facts: RunFacts) -> dict[str, Any]:
+    duration_s = facts.window_end_s - facts.window_start_s
+    replica_s = sum(totals.bound_s.values())
+    bound = {name: _ratio(totals.bound_s.get(name, 0.0), replica_s) for name in BOUNDS}
+    return {
+        "kv_usage": {"mean": totals.kv_usage_mean, "max": totals.kv_usage_max},
+        "running": {"mean": totals.running_mean, "max": totals.running_max},
+        "waiting": {"mean": totals.waiting_mean, "max": totals.waiting_max},
+        "mfu": _ratio(totals.flop, facts.peak_flop_per_s * duration_s),
+        "mbu": _ratio(totals.hbm_bytes, facts.peak_hbm_bytes_per_s * duration_s),
+        "bound": bound if replica_s else bound | {"idle": 1.0},
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    """0 of nothing is 0: a window without length has no throughput."""
+    return part / whole if whole > 0 else 0.0
+
+
+def _strict(value: Any) -> Any:
+    """The value as strict JSON: plain Python numbers, None for NaN and infinities."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value

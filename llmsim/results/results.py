@@ -1,0 +1,104 @@
+"""What ``simulate`` returns: the record of a run with its tables and its summary, for notebooks and
+reports."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llmsim.results.metrics import summarise
+from llmsim.results.record import ITERATION_COLUMNS, REQUEST_COLUMNS, RunFacts, RunRecord
+from llmsim.results.storage import read_result, write_result
+from llmsim.units import format_duration
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Results:
+    """The results of one run.
+
+    ``summary`` is the summary when it is known already: a record of level ``summary`` keeps no requests
+    that it could be computed from.
+    """
+
+    __slots__ = ("_iterations", "_requests", "_summary", "record")
+
+    def __init__(self, record: RunRecord, summary: dict[str, Any] | None = None) -> None:
+        self.record = record
+        self._summary = summary
+        self._requests: pd.DataFrame | None = None
+        self._iterations: pd.DataFrame | None = None
+
+    @property
+    def facts(self) -> RunFacts:
+        """What is true of the run as a whole."""
+        return self.record.facts
+
+    @property
+    def requests(self) -> "pd.DataFrame":
+        """A row a request, with the columns of ``REQUEST_COLUMNS``; empty at record level ``summary``."""
+        if self._requests is None:
+            self._requests = _frame({name: self.record.requests[name] for name in REQUEST_COLUMNS})
+        return self._requests
+
+    @property
+    def iterations(self) -> "pd.DataFrame":
+        """A row an iteration, with the columns of ``ITERATION_COLUMNS``; empty unless the record level is
+        ``full``."""
+        if self._iterations is None:
+            self._iterations = _frame({name: self.record.iterations[name] for name in ITERATION_COLUMNS})
+        return self._iterations
+
+    @property
+    def itl(self) -> "pd.DataFrame":
+        """The inter-token latencies of the window: each distinct ``itl_s``, ascending, and its ``count``."""
+        totals = self.record.totals
+        return _frame({"itl_s": totals.itl_values_s, "count": totals.itl_counts})
+
+    @property
+    def slo_met(self) -> bool | None:
+        """Whether every limit of the SLO was kept; None without an SLO or without requests."""
+        met: bool | None = self.summary()["slo"]["met"]
+        return met
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run as strict JSON values; ``metrics.summarise`` says what each means."""
+        if self._summary is None:
+            self._summary = summarise(self.record)
+        return self._summary
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything to a folder, which ``load_results`` reads back; the same run gives the same bytes.
+
+        Raises ``ScenarioError`` when the folder holds something else than an earlier result.
+        """
+        write_result(Path(folder), self.record, self.summary())
+
+    def __repr__(self) -> str:
+        summary, met = self.summary(), self.slo_met
+        counts = summary["requests"]
+        parts = [
+            f"{counts['finished']:,} of {counts['total']:,} requests finished",
+            *(f"{name.upper()} p99 {_duration(summary[f'{name}_s']['p99'])}" for name in ("ttft", "tpot")),
+            f"{summary['output_throughput_tokens_per_s']:,.0f} output tokens/s on {summary['gpus']} GPUs",
+            *([] if met is None else [f"SLO {'met' if met else 'missed'}"]),
+        ]
+        return f"<Results of {summary['scenario']!r}: {', '.join(parts)}>"
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read a folder that ``Results.save`` wrote.
+
+    Raises ``ScenarioError`` when it is not such a folder, is incomplete, is of an unknown version, or its
+    ``scenario.json`` was edited after the run.
+    """
+    return Results(*read_result(Path(folder)))
+
+
+def _duration(seconds: float | None) -> str:
+    return "none" if seconds is None else format_duration(seconds)
+
+
+def _frame(columns: dict[str, Any]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(columns)
