@@ -20,9 +20,12 @@ from llmsim.specification import specification
 Share = Annotated[float, Field(gt=0, le=1)]
 """A share of a peak."""
 
-SWITCHED_LINK_BYTES_PER_S = 1e11
-"""One way. Above it no PCIe generation reaches (Gen6 x16: 128 GB/s is not sold with GPUs yet), below it no NVLink or
-xGMI of this decade stays: the line between cards that share a host's lanes and those with links of their own."""
+OWN_LINK_BYTES_PER_S = 130e9
+"""One way: above it an accelerator has links of its own (NVLink, xGMI: 150 GB/s and more), below it a host's
+PCIe lanes (Gen6 x16: 128 GB/s)."""
+
+PEAK_DTYPES = ("float32", "bfloat16", "fp8", "int8", "fp4")
+"""In which dtypes a peak may be stated."""
 
 
 @specification
@@ -37,12 +40,13 @@ class LinkSpec:
 
 @specification
 class EfficiencySpec:
-    """How close kernels come to the data sheet, and what each costs besides: the parameters of the cost model.
+    """How close kernels come to the data sheet, and what each costs besides: parameters of the cost model.
 
-    Efficiencies are shares of peak, at most 1. Dictionaries are keyed by the dtype the matrix product computes in:
-    ``bfloat16`` (also for float16), ``fp8``, ``fp8_block`` (fp8 with a scale per 128 x 128 block of weights, a share
-    of the fp8 peak), ``int8``, ``fp4``. ``mxfp4`` (experts only) are 4-bit weights in a bfloat16 product, a share of
-    the bfloat16 peak. A catalogue entry has a value for each dtype it has a peak of, float32 apart.
+    Efficiencies are shares of peak, at most 1. Dictionaries are keyed by the dtype the matrix product
+    computes in, and have a value for each dtype the accelerator has a peak of: ``bfloat16`` (also for
+    float16), ``float32``, ``fp8``, ``int8``, ``fp4``. Two keys more: ``fp8_block``, fp8 with a scale for
+    each 128 x 128 block of weights, is a share of the fp8 peak; ``mxfp4``, experts with 4-bit weights in a
+    bfloat16 product, of the bfloat16 peak.
     """
 
     gemm_compute: dict[str, Share]
@@ -105,7 +109,7 @@ class AcceleratorSpec:
 class FiveNumbers:
     """An accelerator known by its data sheet only: the short form of an accelerator file.
 
-    The bounds are no physics: they catch TFLOP/s, GB/s and GB written where FLOP/s, bytes/s and bytes are meant.
+    The bounds are not physics: they catch TFLOP/s, GB/s and GB written for FLOP/s, bytes/s and bytes.
     """
 
     fp16_flop_per_s: float = Field(ge=1e12, le=1e17)
@@ -121,46 +125,68 @@ class FiveNumbers:
     fp8_flop_per_s: float | None = Field(None, ge=1e12, le=1e17)
     """Dense peak of fp8; absent: the chip has none."""
     borrow: str | None = None
-    """Catalogue name of the accelerator whose efficiencies it takes; absent: the one ``nearest_fitted`` chooses."""
+    """Catalogue name of the accelerator whose efficiencies it takes; absent: ``nearest_fitted`` chooses."""
 
 
 def load_accelerator(name_or_path: str, base: Path | None = None) -> AcceleratorSpec:
     """An accelerator of the catalogue by any of its names, or one of the user's own from a TOML file.
 
-    A file holds either the catalogue's own form or the short one (``FiveNumbers``). Paths end with ``.toml`` and are
-    relative to ``base``.
+    A file holds either the catalogue's own form or the short one (``FiveNumbers``). Paths end with ``.toml``
+    and are relative to ``base``.
 
     Raises:
         ScenarioError: for an unknown name, or with all faults of the file, a line each.
     """
     if not name_or_path.endswith(".toml"):
-        return _from_catalog(name_or_path)
+        facts = catalog.entry("accelerators", name_or_path)
+        return _from_mapping(facts, f"catalogue accelerator {facts['name']}")
     path = (base or Path()) / name_or_path
-    given = _read(path)
-    if given.keys() & {"peak_flop_per_s", "scale_up", "efficiency"}:
-        return _from_mapping({"name": path.stem, **given}, str(path))
-    return _from_five_numbers(build(FiveNumbers, given, str(path)), path)
+    facts = _read(path)
+    if not facts.keys() & {"peak_flop_per_s", "scale_up", "efficiency"}:
+        facts = _long_form(build(FiveNumbers, facts, str(path)))
+    return _from_mapping({**facts, "name": facts.get("name") or path.stem}, str(path))
 
 
 def nearest_fitted(hbm_bandwidth_bytes_per_s: float, link_bandwidth_bytes_per_s: float, dtype: str) -> str:
     """The catalogue accelerator whose efficiencies an unmeasured one borrows.
 
-    Of those with fitted efficiencies for ``dtype`` and the same sort of link (own links, or a host's PCIe lanes), the
-    one with the nearest HBM bandwidth, in ratio: launch times and shares of bandwidth go with the memory system.
+    Of those with fitted efficiencies for ``dtype`` and the same sort of link (own, or a host's PCIe lanes),
+    the one with the nearest HBM bandwidth, in ratio: launch times and shares of bandwidth go with the memory
+    system.
     """
-    switched = link_bandwidth_bytes_per_s >= SWITCHED_LINK_BYTES_PER_S
+    own_link = link_bandwidth_bytes_per_s >= OWN_LINK_BYTES_PER_S
     distance = {}
     for name in catalog.names("accelerators"):
         facts = catalog.entry("accelerators", name)
-        same_link = (facts["scale_up"]["bandwidth_bytes_per_s"] >= SWITCHED_LINK_BYTES_PER_S) == switched
-        if same_link and dtype in facts["efficiency"].get("gemm_compute", {}):
+        same_link = (facts["scale_up"]["bandwidth_bytes_per_s"] >= OWN_LINK_BYTES_PER_S) == own_link
+        if same_link and dtype in facts["efficiency"].get("gemm_compute", ()):
             distance[name] = abs(math.log(facts["hbm_bandwidth_bytes_per_s"] / hbm_bandwidth_bytes_per_s))
     return min(distance, key=distance.__getitem__)
 
 
-def _from_catalog(name: str) -> AcceleratorSpec:
-    facts = catalog.entry("accelerators", name)
-    return _from_mapping(facts, f"catalogue accelerator {facts['name']}")
+def _long_form(five: FiveNumbers) -> dict[str, Any]:
+    """Five numbers in the form of a catalogue entry."""
+    peaks = {"bfloat16": five.fp16_flop_per_s}
+    if five.fp8_flop_per_s is not None:
+        peaks["fp8"] = five.fp8_flop_per_s
+    link = five.link_bandwidth_bytes_per_s
+    lender, reason = five.borrow, "chosen by the user"
+    if lender is None:
+        dtype = "fp8" if "fp8" in peaks else "bfloat16"
+        lender = nearest_fitted(five.hbm_bandwidth_bytes_per_s, link, dtype)
+        reason = "the nearest in HBM bandwidth of the fitted accelerators with the same sort of link"
+    return {
+        "name": five.name,
+        "memory_bytes": five.memory_bytes,
+        "peak_flop_per_s": peaks,
+        "hbm_bandwidth_bytes_per_s": five.hbm_bandwidth_bytes_per_s,
+        "scale_up": {
+            "bandwidth_bytes_per_s": link,
+            "kind": "own" if link >= OWN_LINK_BYTES_PER_S else "pcie",
+        },
+        "price_usd_per_hour": five.price_usd_per_hour,
+        "efficiency": {"borrow": lender, "reason": reason},
+    }
 
 
 def _from_mapping(facts: Mapping[str, Any], where: str) -> AcceleratorSpec:
@@ -168,54 +194,44 @@ def _from_mapping(facts: Mapping[str, Any], where: str) -> AcceleratorSpec:
     efficiency = given.get("efficiency")
     if isinstance(efficiency, Mapping) and "borrow" in efficiency:
         given["efficiency"] = _borrowed(efficiency, where)
-    return build(AcceleratorSpec, given, where)
+    accelerator = build(AcceleratorSpec, given, where)
+    if faults := _dtype_faults(accelerator):
+        raise ScenarioError("\n".join(f"{where}: {fault}" for fault in faults))
+    return accelerator
 
 
 def _borrowed(efficiency: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The lender's efficiencies, with what ``efficiency`` itself states in their place."""
-    own = {key: value for key, value in efficiency.items() if key not in ("borrow", "reason")}
-    lender = _lender(efficiency["borrow"], f"{where}: efficiency.borrow")
-    reason = efficiency.get("reason", "stated by the user")
-    source = f"borrowed from {lender['name']} ({reason}). {lender['efficiency']['source']}"
-    return {**lender["efficiency"], "source": source, "borrowed_from": lender["name"], **own}
-
-
-def _lender(name: Any, where: str) -> dict[str, Any]:
-    """Facts of a catalogue accelerator that has fitted efficiencies."""
     try:
-        facts = catalog.entry("accelerators", str(name))
+        lender = catalog.entry("accelerators", str(efficiency["borrow"]))
     except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    if "borrow" in facts["efficiency"]:
-        own = facts["efficiency"]["borrow"]
-        raise ScenarioError(f"{where} = {name!r}: it has borrowed itself; borrow from {own!r}, where they were fitted.")
-    return facts
+        raise ScenarioError(f"{where}: borrow: {error}") from None
+    fitted = lender["efficiency"]
+    if "borrow" in fitted:
+        return _borrowed({**efficiency, "borrow": fitted["borrow"]}, where)
+    own = {key: value for key, value in efficiency.items() if key not in ("borrow", "reason")}
+    reason = efficiency.get("reason", "chosen by the user")
+    source = f"Borrowed from {lender['name']}: {reason}. {fitted['source'].strip()}"
+    return {**fitted, "source": source, "borrowed_from": lender["name"], **own}
 
 
-def _from_five_numbers(five: FiveNumbers, path: Path) -> AcceleratorSpec:
-    dtype = "bfloat16" if five.fp8_flop_per_s is None else "fp8"
-    bandwidths = five.hbm_bandwidth_bytes_per_s, five.link_bandwidth_bytes_per_s
-    reason = "chosen by the user" if five.borrow else "nearest HBM bandwidth among the fitted with the same sort of link"
-    lender = _lender(five.borrow or nearest_fitted(*bandwidths, dtype), f"{path}: borrow")
-    if dtype not in lender["peak_flop_per_s"] and dtype == "fp8":
-        raise ScenarioError(
-            f"{path}: borrow = {five.borrow!r}: it has no fp8 efficiencies, but fp8_flop_per_s = {five.fp8_flop_per_s:g} "
-            "is given; leave out fp8_flop_per_s or borrow from an accelerator with fp8."
-        )
-    peaks = {"bfloat16": five.fp16_flop_per_s, "fp8": five.fp8_flop_per_s}
-    facts = {
-        "name": five.name or path.stem,
-        "memory_bytes": five.memory_bytes,
-        "peak_flop_per_s": {dtype: peak for dtype, peak in peaks.items() if peak is not None},
-        "hbm_bandwidth_bytes_per_s": five.hbm_bandwidth_bytes_per_s,
-        "scale_up": {
-            "bandwidth_bytes_per_s": five.link_bandwidth_bytes_per_s,
-            "kind": lender["scale_up"]["kind"],
-        },
-        "price_usd_per_hour": five.price_usd_per_hour,
-        "efficiency": {"borrow": lender["name"], "reason": reason},
-    }
-    return _from_mapping(facts, str(path))
+def _dtype_faults(accelerator: AcceleratorSpec) -> list[str]:
+    """Peaks of unknown dtypes, and peaks without the efficiencies to use them."""
+    peaks, efficiency = accelerator.peak_flop_per_s, accelerator.efficiency
+    faults = []
+    for dtype in sorted(peaks.keys() - set(PEAK_DTYPES)):
+        hint = catalog.suggestion(dtype, PEAK_DTYPES)
+        faults.append(f"peak_flop_per_s: unknown dtype {dtype!r}{hint} Allowed: {', '.join(PEAK_DTYPES)}.")
+    if "bfloat16" not in peaks:
+        faults.append("peak_flop_per_s.bfloat16 is missing.")
+    lender = f", borrowed from {efficiency.borrowed_from}," if efficiency.borrowed_from else ""
+    tables = ("gemm_compute", "gemm_hbm", "gemm_launch_s", "moe_compute", "moe_hbm", "moe_launch_s")
+    faults.extend(
+        f"peak_flop_per_s has {dtype}, but efficiency{lender} has not: {', '.join(lacking)}."
+        for dtype in sorted(peaks.keys() & set(PEAK_DTYPES))
+        if (lacking := [table for table in tables if dtype not in getattr(efficiency, table)])
+    )
+    return faults
 
 
 def _read(path: Path) -> dict[str, Any]:

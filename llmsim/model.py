@@ -1,13 +1,44 @@
-"""A model as numbers: architecture to parameters, FLOPs and KV bytes a token."""
+"""A model as numbers: architecture to parameters, FLOPs and KV bytes a token.
 
-from typing import Literal
+Stands on the catalogue; the deployment lays it on accelerators, the cost model counts its work. What the keys
+of a Hugging Face config.json mean is in ``llmsim.model_config``.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
+from llmsim import catalog
+from llmsim.catalog.faults import build
+from llmsim.model_config import model_facts, read
 from llmsim.specification import specification
 
 Dtype = Literal["float32", "bfloat16", "float16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 """How weights, activations or KV are stored."""
+
+_BITS: dict[str, float] = {
+    "float32": 32,
+    "bfloat16": 16,
+    "float16": 16,
+    "fp8": 8,
+    "int8": 8,
+    "int4": 4 + (16 + 4) / 128,
+    "mxfp4": 4 + 8 / 32,
+    "nvfp4": 4 + 8 / 16,
+}
+
+
+def dtype_bytes(dtype: str) -> float:
+    """Bytes of one stored number, with its share of the scales.
+
+    int4: a 16-bit scale and a 4-bit zero for each group of 128 (AutoAWQ's and AutoGPTQ's defaults); mxfp4: an
+    8-bit scale for 32 (OCP Microscaling Formats v1.0, table 1); nvfp4: an 8-bit scale for 16 (NVIDIA TensorRT
+    documentation, NVFP4). The scales of fp8 and int8, one for a row or for a block of 128 x 128, are under
+    0.1 % and left out.
+    """
+    return _BITS[dtype] / 8
 
 
 @specification
@@ -37,7 +68,10 @@ class MlaSpec:
 
 @specification
 class ModelSpec:
-    """A decoder-only transformer. Field names are those of Hugging Face's config.json."""
+    """A decoder-only transformer. Field names are those of Hugging Face's config.json.
+
+    Parameter counts leave out quantization scales, multi-token-prediction layers and a vision part.
+    """
 
     name: str
     architecture: str = "LlamaForCausalLM"
@@ -55,6 +89,8 @@ class ModelSpec:
     attention_bias: bool = False
     """Biases on the query, key and value projections."""
     qk_norm: bool = False
+    norms_per_layer: PositiveInt = 2
+    """Norms of the hidden size in a layer; 4 in Gemma, which also norms what attention and MLP give out."""
     sliding_window: PositiveInt | None = None
     """Tokens a windowed layer attends to; None: every layer attends to all."""
     sliding_window_layers: int = Field(0, ge=0)
@@ -65,8 +101,142 @@ class ModelSpec:
     """In which the weights are published, when not quantized."""
     quantization: Dtype | None = None
     """In which the linear layers' weights are published, where it differs from ``dtype``."""
+    quantized_layers: Literal["linear", "experts"] = "linear"
+    """Which weights ``quantization`` is of: all linear layers, or the routed experts only (gpt-oss)."""
+    fp8_block_scales: bool = False
+    """fp8 weights have a scale for each block (DeepSeek-V3, section 3.3.2), not one for a tensor or row."""
     published_parameters: float | None = Field(None, gt=0)
     """Total parameter count as its model card or paper states it."""
     published_active_parameters: float | None = Field(None, gt=0)
     source: str = ""
     """Where the numbers are from."""
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers that have experts."""
+        return self.num_hidden_layers - self.moe.dense_layers if self.moe else 0
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers that have a dense MLP."""
+        return self.num_hidden_layers - self.moe_layers
+
+    @property
+    def attention_parameters_per_layer(self) -> int:
+        """Query, key, value and output projections, and biases; of MLA as in DeepSeek-V2, section 2.1."""
+        heads, hidden = self.num_attention_heads, self.hidden_size
+        if self.mla is None:
+            queries, keys = heads * self.head_dim, self.num_key_value_heads * self.head_dim
+            return (queries + 2 * keys) * (hidden + self.attention_bias) + queries * hidden
+        mla = self.mla
+        queries = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
+        query = mla.q_lora_rank * (hidden + queries) if mla.q_lora_rank else hidden * queries
+        down = hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim)
+        up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+        return query + down + up + heads * mla.v_head_dim * hidden
+
+    @property
+    def mlp_parameters_per_layer(self) -> int:
+        """Of a dense layer's MLP."""
+        return self._mlp_parameters(self.intermediate_size)
+
+    @property
+    def expert_parameters(self) -> int:
+        """Of one routed expert; 0 without experts."""
+        return self._mlp_parameters(self.moe.moe_intermediate_size) if self.moe else 0
+
+    @property
+    def shared_expert_parameters_per_layer(self) -> int:
+        """Of the experts every token visits."""
+        return self._mlp_parameters(self.moe.shared_intermediate_size) if self.moe else 0
+
+    @property
+    def router_parameters_per_layer(self) -> int:
+        """Of the gate that chooses experts."""
+        return self.hidden_size * self.moe.num_experts if self.moe else 0
+
+    @property
+    def norm_parameters(self) -> int:
+        """Of all norms: in each layer and the last, of query and key heads, of MLA's latents."""
+        per_layer = self.norms_per_layer * self.hidden_size + 2 * self.head_dim * self.qk_norm
+        if self.mla:
+            per_layer += self.mla.q_lora_rank + self.mla.kv_lora_rank
+        return self.num_hidden_layers * per_layer + self.hidden_size
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Of the input embedding alone."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def lm_head_parameters(self) -> int:
+        """Stored for the LM head: none when it is the input embedding."""
+        return 0 if self.tie_word_embeddings else self.embedding_parameters
+
+    @property
+    def parameters(self) -> int:
+        """All of the model's."""
+        return self._parameters(self.moe.num_experts if self.moe else 0)
+
+    @property
+    def active_parameters(self) -> int:
+        """Those one token uses: its experts only, and both embeddings, as most model cards count."""
+        return self._parameters(self.moe.num_experts_per_tok if self.moe else 0)
+
+    def kv_bytes_per_token(self, dtype: str = "bfloat16") -> float:
+        """Keys and values of one token over all layers and heads, stored as ``dtype``.
+
+        2*layers*KV*d numbers; MLA: layers*(kv_lora_rank + qk_rope_head_dim). Layers with a sliding window
+        count too: they hold the newest ``sliding_window`` tokens only.
+        """
+        numbers = 2 * self.num_key_value_heads * self.head_dim
+        if self.mla:
+            numbers = self.mla.kv_lora_rank + self.mla.qk_rope_head_dim
+        return self.num_hidden_layers * numbers * dtype_bytes(dtype)
+
+    def _mlp_parameters(self, width: int) -> int:
+        return (3 if self.gated_mlp else 2) * self.hidden_size * width
+
+    def _parameters(self, experts: int) -> int:
+        moe_layer = (
+            self.router_parameters_per_layer
+            + self.shared_expert_parameters_per_layer
+            + experts * self.expert_parameters
+        )
+        return (
+            self.num_hidden_layers * self.attention_parameters_per_layer
+            + self.dense_layers * self.mlp_parameters_per_layer
+            + self.moe_layers * moe_layer
+            + self.norm_parameters
+            + self.embedding_parameters
+            + self.lm_head_parameters
+        )
+
+
+def load_model(name_or_path: str, base: Path | None = None) -> ModelSpec:
+    """A model of the catalogue by any of its names, or one from a Hugging Face config.json.
+
+    A path, relative to ``base``, ends with ``.json`` or is the folder that holds a config.json.
+
+    Raises:
+        ScenarioError: for an unknown name, or with all faults of the file, a line each.
+    """
+    path = (base or Path()) / name_or_path
+    if (path / "config.json").is_file():
+        path = path / "config.json"
+    if path.suffix == ".json":
+        name = path.resolve().parent.name if path.name == "config.json" else path.stem
+        return from_config(read(path), name, str(path))
+    facts = catalog.entry("models", name_or_path)
+    facts.pop("aliases", None)
+    return build(ModelSpec, facts, f"catalogue model {facts['name']}")
+
+
+def from_config(config: Mapping[str, Any], name: str, where: str = "config.json") -> ModelSpec:
+    """The model that a Hugging Face configuration describes; ``where`` is named in errors.
+
+    Raises:
+        ScenarioError: if the architecture is not understood (the message says what is missing), or a key is
+            missing or wrong.
+    """
+    return build(ModelSpec, {"name": name, **model_facts(config, where)}, where)

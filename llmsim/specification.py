@@ -16,8 +16,12 @@ _T = TypeVar("_T")
 def specification(cls: type[_T]) -> type[_T]:
     """Make ``cls`` a specification: frozen, slots, keyword-only, no unknown key, values checked by pydantic.
 
+    The docstrings under its fields become the descriptions in the JSON Schema of scenario files.
+
     Raises ``pydantic.ValidationError`` (a ``ValueError``) when an instance is made with a bad value.
     """
-    config = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    config = ConfigDict(
+        extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, use_attribute_docstrings=True
+    )
     decorate: Any = dataclass(frozen=True, slots=True, kw_only=True, config=config)
     return decorate(cls)  # type: ignore[no-any-return]

@@ -7,6 +7,16 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where the recorded scheduling decisions are that ``tests/conformance`` replays."""
+    parser.addoption(
+        "--decisions",
+        type=Path,
+        default=REPOSITORY / "tests" / "conformance" / "decisions",
+        help="folder of recorded decisions of vLLM's scheduler, *.json or *.json.gz",
+    )
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of measured servers, recorded decisions and traces beside the repository."""

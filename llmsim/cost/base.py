@@ -75,6 +75,11 @@ class CostModel(Protocol):
     order in both forms.
     """
 
+    @property
+    def request_s(self) -> float:
+        """Time of a request outside the step loop (API server, tokenizer), before it reaches the queue."""
+        ...
+
     def step(self, batch: Batch) -> Step:
         """The time of one iteration."""
         ...

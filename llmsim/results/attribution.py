@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 PARTS: dict[str, str] = {
     "frontend_s": "from its arrival to the replica's queue: API, routing, transfer",
-    "queue_s": "in the queue, until an iteration first computed any of it",
+    "waiting_s": "in the replica's queue, until an iteration first computed any of it",
     "prefill_s": "from then until its first token is out, whatever else those iterations computed",
     "preempted_s": "from losing its blocks until the next token after it",
     "decode_s": "between its tokens, the part that decoding took",
@@ -50,32 +50,29 @@ def attribute(record: RunRecord, decode_only_s: Floats | None = None) -> Columns
     iteration is split in proportion to its tokens, which charges prefills too much while decodes are bound by
     memory. Times are whole nanoseconds and the parts sum to ``e2e_s`` to the nanosecond.
 
-    Raises ``ScenarioError`` for a record without iterations, ``SimulationError`` when the parts do not add
-    up.
+    Raises ``ScenarioError`` for a record without iterations, ``SimulationError`` when the sum is wrong.
     """
     if record.facts.record != "full":
         raise ScenarioError(
             f'run.record = "{record.facts.record}": attribution reads every iteration; allowed is "full"'
         )
     done = record.requests["outcome"] == "finished"
-    finished = {name: column[done] for name, column in record.requests.items()}
-    time = {
-        name: _ns(finished[f"{name}_s"])
-        for name in ("arrival", "queued", "first_scheduled", "first_token", "finish")
-    }
-    stalls = _stalls(record.preemptions, finished["request_id"], time["finish"])
-    decode, others_prefill = _split_decode_phase(record, finished["replica"], time, stalls, decode_only_s)
+    request_id, replica = record.requests["request_id"][done], record.requests["replica"][done]
+    moments = ("arrival", "queued", "first_scheduled", "first_token", "finish")
+    time = {name: _ns(record.requests[f"{name}_s"][done]) for name in moments}
+    stalls = _stalls(record.preemptions, request_id, time["finish"])
+    decode, others_prefill = _split_decode_phase(record, replica, time, stalls, decode_only_s)
     prefill = time["first_token"] - time["first_scheduled"]
     stalled_prefill = np.minimum(stalls.end, time["first_token"][stalls.row]) - stalls.start
     np.subtract.at(prefill, stalls.row, np.maximum(stalled_prefill, 0))
     preempted = np.zeros_like(prefill)
     np.add.at(preempted, stalls.row, stalls.end - stalls.start)
-    frontend, queue = time["queued"] - time["arrival"], time["first_scheduled"] - time["queued"]
-    parts = dict(zip(PARTS, (frontend, queue, prefill, preempted, decode, others_prefill), strict=True))
+    frontend, waiting = time["queued"] - time["arrival"], time["first_scheduled"] - time["queued"]
+    parts = dict(zip(PARTS, (frontend, waiting, prefill, preempted, decode, others_prefill), strict=True))
     e2e = time["finish"] - time["arrival"]
-    _check_sum(parts, e2e, finished["request_id"])
+    _check_sum(parts, e2e, request_id)
     seconds = {name: part / NS_PER_S for name, part in (parts | {"e2e_s": e2e}).items()}
-    return {"request_id": finished["request_id"], **seconds}
+    return {"request_id": request_id, **seconds}
 
 
 def what_binds(record: RunRecord, summary: dict[str, Any]) -> str:
@@ -142,8 +139,7 @@ class _Timeline:
 def _split_decode_phase(
     record: RunRecord, replica: Ints, time: dict[str, Ints], stalls: _Stalls, decode_only_s: Floats | None
 ) -> tuple[Ints, Ints]:
-    """Nanoseconds of decode and of others' prefill from first token to finish, stalls taken out; shape
-    ``(n,)``."""
+    """Nanoseconds of decode and of others' prefill from first token to finish, without the stalls."""
     iterations = record.iterations
     shares = _prefill_shares(iterations, decode_only_s)
     first_token, count = time["first_token"], len(replica)
@@ -188,10 +184,8 @@ def _check_sum(parts: dict[str, Ints], e2e: Ints, request_ids: Ints) -> None:
     wrong = np.flatnonzero(sum(parts.values()) != e2e)
     if len(wrong):
         row = wrong[0]
-        told = ", ".join(f"{name} {part[row] / NS_PER_S}" for name, part in parts.items())
-        raise SimulationError(
-            f"request {request_ids[row]}: the parts of its latency do not sum to {e2e[row] / NS_PER_S} s: {told}"
-        )
+        told = " + ".join(f"{name} {part[row] / NS_PER_S}" for name, part in parts.items())
+        raise SimulationError(f"request {request_ids[row]}: {told} is not its e2e {e2e[row] / NS_PER_S}")
 
 
 def _measured(record: RunRecord) -> Columns:
@@ -208,9 +202,8 @@ def _cause_of_waiting(iterations: Columns) -> str:
     cause = max(spent_s, key=lambda name: spent_s[name])
     if not spent_s[cause]:
         return ""
-    return (
-        f", because {CAUSES[cause]} ({_percent(spent_s[cause] / duration_s.sum())} of the time with a queue)"
-    )
+    share = _percent(spent_s[cause] / duration_s.sum())
+    return f" because {CAUSES[cause]} ({share} of the time with a queue)"
 
 
 def _mean(batch: Ints, duration_s: Floats) -> float:

@@ -48,6 +48,7 @@ ITERATION_COLUMNS: dict[str, str] = {
     "waiting": "requests in the waiting queue after scheduling",
     "kv_blocks": "KV blocks held after scheduling",
     "preempted": "requests preempted by its scheduling",
+    "cached_tokens": "tokens that requests admitted by its scheduling found in the prefix cache",
     "stopped_by": "why admission stopped: empty | slots | kv | budget | preempted",
     "flop": "floating-point operations, per GPU",
     "hbm_bytes": "bytes read and written in HBM, per GPU",

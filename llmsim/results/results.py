@@ -4,6 +4,7 @@ reports."""
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from llmsim.results.attribution import Floats, attribute, what_binds
 from llmsim.results.metrics import summarise
 from llmsim.results.record import ITERATION_COLUMNS, REQUEST_COLUMNS, RunFacts, RunRecord
 from llmsim.results.storage import read_result, write_result
@@ -66,6 +67,14 @@ class Results:
             self._summary = summarise(self.record)
         return self._summary
 
+    def attribution(self, decode_only_s: Floats | None = None) -> "pd.DataFrame":
+        """Where the time of each finished request went; ``attribution.PARTS`` says what each column means."""
+        return _frame(attribute(self.record, decode_only_s))
+
+    def what_binds(self) -> str:
+        """One sentence: the resource that took most of the time, and why requests wait."""
+        return what_binds(self.record, self.summary())
+
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder, which ``load_results`` reads back; the same run gives the same bytes.
 
@@ -75,11 +84,12 @@ class Results:
 
     def __repr__(self) -> str:
         summary, met = self.summary(), self.slo_met
-        counts = summary["requests"]
+        counts, gpus = summary["requests"], summary["gpus"]
+        rate = summary["output_throughput_tokens_per_s"]
         parts = [
             f"{counts['finished']:,} of {counts['total']:,} requests finished",
             *(f"{name.upper()} p99 {_duration(summary[f'{name}_s']['p99'])}" for name in ("ttft", "tpot")),
-            f"{summary['output_throughput_tokens_per_s']:,.0f} output tokens/s on {summary['gpus']} GPUs",
+            f"{rate:,.0f} output tokens/s on {gpus} GPU{'' if gpus == 1 else 's'}",
             *([] if met is None else [f"SLO {'met' if met else 'missed'}"]),
         ]
         return f"<Results of {summary['scenario']!r}: {', '.join(parts)}>"

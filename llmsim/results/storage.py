@@ -8,7 +8,6 @@ of a ``RunRecord``, ``summary.json`` the summary, ``scenario.json`` the scenario
 import json
 from dataclasses import asdict
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,9 @@ def write_result(folder: Path, record: RunRecord, summary: dict[str, Any]) -> No
 
     Raises ``ScenarioError`` when the folder is a file or holds something else than an earlier result.
     """
+    # 50 ms to import.
+    from importlib.metadata import version
+
     _claim(folder)
     facts, totals = asdict(record.facts), asdict(record.totals)
     scenario_text = facts.pop("scenario_text")
@@ -39,7 +41,7 @@ def write_result(folder: Path, record: RunRecord, summary: dict[str, Any]) -> No
     about = {
         "schema_version": SCHEMA_VERSION,
         "llmsim_version": version("llmsim"),
-        "scenario_sha256": _hash(scenario_text),
+        "scenario_sha256": sha256(scenario_text.encode()).hexdigest(),
         "facts": facts,
         "totals": totals,
     }
@@ -63,8 +65,8 @@ def read_result(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
         raise ScenarioError(
             f"{folder / 'facts.json'}: schema_version {found!r} is not known; allowed is {SCHEMA_VERSION}"
         )
-    scenario_text = (folder / "scenario.json").read_bytes().decode()
-    if _hash(scenario_text) != about["scenario_sha256"]:
+    scenario = (folder / "scenario.json").read_bytes()
+    if sha256(scenario).hexdigest() != about["scenario_sha256"]:
         raise ScenarioError(
             f"{folder / 'scenario.json'}: edited after the run: its sha256 is not the one in facts.json; "
             "simulate the changed scenario instead"
@@ -72,7 +74,7 @@ def read_result(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     tables = {name: _read_table(folder / f"{name}.parquet") for name in TABLES}
     itl = tables.pop("itl")
     record = RunRecord(
-        facts=RunFacts(scenario_text=scenario_text, **about["facts"]),
+        facts=RunFacts(scenario_text=scenario.decode(), **about["facts"]),
         totals=Totals(itl_values_s=itl["itl_s"], itl_counts=itl["count"], **about["totals"]),
         **tables,
     )
@@ -137,7 +139,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ScenarioError(f"{path}: holds {type(value).__name__}, not an object")
     return value
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

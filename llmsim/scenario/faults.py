@@ -30,13 +30,14 @@ _WORDS = {
 
 def explain(error: ValidationError, schema: Schema) -> list[str]:
     """The faults that ``error`` reports about a scenario, whose JSON Schema is ``schema``, one line each."""
-    lines: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         if not _is_echo(detail):
             key, text = _fault(detail, schema)
-            alternative = f"{lines[key]} or {text.removeprefix('must be ')}" if key in lines else text
-            lines[key] = text if lines.get(key) == text else alternative
-    return [f"{key}: {text}" if key else text for key, text in lines.items()]
+            if texts.get(key, text) != text:
+                text = f"{texts[key]} or {text.removeprefix('must be ')}"
+            texts[key] = text
+    return [f"{key}: {line}" if key else line for key, text in texts.items() for line in text.splitlines()]
 
 
 def _is_echo(detail: ErrorDetails) -> bool:
@@ -53,18 +54,25 @@ def _fault(detail: ErrorDetails, schema: Schema) -> tuple[str, str]:
         return key, _unknown_key(key, str(location[-1]), node, schema)
     key, node = _walk(location, schema)
     if detail["type"] in _KIND:
-        kinds = list(node["discriminator"]["mapping"])
-        given = detail.get("ctx", {}).get("tag")
-        return (_join(key, "kind"), f"is required: {_any_of(kinds)}") if given is None else (
-            f"{_join(key, 'kind')} = {_toml(given)}", f"must be {_any_of(kinds)}{suggestion(given, kinds)}"
-        )
-    text = _words(detail)
+        return _kind_fault(_join(key, "kind"), detail["ctx"].get("tag"), list(_kinds(node, schema)))
+    text = _words(detail, node)
+    return f"{key} = {_toml(detail['input'])}" if _is_telling(detail, text) else key, text
+
+
+def _is_telling(detail: ErrorDetails, text: str) -> bool:
+    """Whether to show the value given: a single one, and not named already."""
     value = detail["input"]
-    shown = isinstance(value, str | int | float) and str(value) not in text and detail["type"] != "missing"
-    return f"{key} = {_toml(value)}" if shown else key, text
+    named = "[key]" in detail["loc"] or (detail["type"] == "value_error" and str(value) in text)
+    return isinstance(value, str | int | float) and not named
 
 
-def _words(detail: ErrorDetails) -> str:
+def _kind_fault(key: str, given: str | None, kinds: list[Any]) -> tuple[str, str]:
+    if given is None:
+        return key, f"is required: {_any_of(kinds)}"
+    return f"{key} = {_toml(given)}", f"must be {_any_of(kinds)}{suggestion(given, kinds)}"
+
+
+def _words(detail: ErrorDetails, node: Schema) -> str:
     """What is wrong, without pydantic's terms."""
     if detail["type"] == "value_error":
         error = detail["ctx"]["error"]
@@ -74,9 +82,14 @@ def _words(detail: ErrorDetails) -> str:
     if detail["type"] == "literal_error":
         allowed = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
         return f"must be {_any_of(allowed)}{suggestion(str(detail['input']), allowed)}"
+    if detail["type"] == "dataclass_type" and node.get("type") == "string":
+        return "must be a string"
+    if detail["type"] == "string_pattern_mismatch" and "description" in node:
+        return f"does not match: {node['description']}"
     message = re.sub(r", (unable to|got) .*", "", detail["msg"])
     message = re.sub(r"^(Input|String|Value) should ", "must ", message)
-    return _WORDS.get(detail["type"], message.replace(" a valid ", " a ").replace(" a integer", " an integer"))
+    message = message.replace("a valid integer", "an integer").replace(" valid ", " ")
+    return _WORDS.get(detail["type"], message)
 
 
 def _unknown_key(key: str, name: str, node: Schema, schema: Schema) -> str:
@@ -86,11 +99,12 @@ def _unknown_key(key: str, name: str, node: Schema, schema: Schema) -> str:
     homes = [home for home in _homes(name, schema, schema, "") if home != re.sub(r"\[\d+\]", "", key)]
     if homes:
         return f"unknown key here; it belongs to {homes[0]}"
-    return f"unknown key; allowed: {', '.join(allowed)}"
+    name_hint = ", nor is there an element of this name" if re.search(r"\]\.[^.]*$", key) else ""
+    return f"unknown key{name_hint}; allowed: {', '.join(allowed)}"
 
 
 def _homes(name: str, node: Schema, schema: Schema, path: str) -> Iterator[str]:
-    """Where the scenario has a key of this name, the nearest to the root first in each table."""
+    """Where a scenario has a key of this name; in each table its own keys first."""
     for branch in _branches(node, schema):
         properties = branch.get("properties", {})
         if name in properties:
@@ -108,9 +122,8 @@ def _walk(location: Location, schema: Schema) -> tuple[str, Schema]:
     """
     key, node = "", schema
     for part in location:
-        mapping = node.get("discriminator", {}).get("mapping", {})
-        if part in mapping:
-            node = _resolve({"$ref": mapping[part]}, schema)
+        if (kinds := _kinds(node, schema)) and part in kinds:
+            node = _resolve({"$ref": kinds[part]}, schema)
             continue
         branches = list(_branches(node, schema))
         child = next((found for branch in branches if (found := _child(branch, part)) is not None), None)
@@ -128,6 +141,15 @@ def _child(node: Schema, part: int | str) -> Schema | None:
         return child
     others = node.get("additionalProperties")
     return others if isinstance(others, dict) and part != "[key]" else None
+
+
+def _kinds(node: Schema, schema: Schema) -> dict[int | str, str]:
+    """Where the schema of each kind is, for a value that is one of several kinds."""
+    node = _resolve(node, schema)
+    found: dict[int | str, str] = node.get("discriminator", {}).get("mapping", {})
+    for alternative in node.get("anyOf", ()):
+        found = found or _kinds(alternative, schema)
+    return found
 
 
 def _branches(node: Schema, schema: Schema) -> Iterator[Schema]:
@@ -154,9 +176,10 @@ def _join(key: str, part: int | str) -> str:
 
 
 def _any_of(names: list[str]) -> str:
-    return " or ".join(f"'{name}'" for name in names)
+    quoted = [f"'{name}'" for name in names]
+    return f"{', '.join(quoted[:-1])} or {quoted[-1]}" if len(quoted) > 1 else quoted[0]
 
 
 def _toml(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:56]}...\""
+    return text if len(text) <= 60 else f'{text[:56]}..."'

@@ -1,7 +1,7 @@
 """Changing single keys of a scenario: ``--set pools.chat.replicas=2`` and ``scenario.with_settings({...})``.
 
-A dotted key leads through tables. At an array of tables the next part is an index, or the name of one element; any
-other part means every element: ``pools.replicas`` is the replicas of all pools.
+A dotted key leads through tables. At an array of tables the next part is an index or the name of one element;
+any other part means every element: ``pools.replicas`` is the replicas of all pools.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ def parse_value(text: str) -> Any:
 
 
 def apply_settings(data: Any, settings: Mapping[str, Any]) -> Any:
-    """``data`` (tables as mappings or specifications) with each dotted key set to its value; a copy where it differs.
+    """``data``, whose tables are mappings or specifications, with each dotted key set to its value.
 
-    Whether the last part of a key exists is not checked here: who validates the result knows all keys.
+    ``data`` itself stays as it is. Whether a key exists is found by who validates the result.
 
     Raises:
-        ScenarioError: when a key leads through a value that is not a table, or to an element that is not there.
+        ScenarioError: when a key leads through a value that is no table, or to an element that is not there.
     """
     for key, value in settings.items():
         data = _put(data, key.split("."), value, key)

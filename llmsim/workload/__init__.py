@@ -1,4 +1,4 @@
-"""Workloads: specifications that generate request tables, from laws, from statistics of a trace, or from a trace."""
+"""Workloads: specifications that generate request tables, from laws, a trace's statistics, or a trace."""
 
 from typing import Annotated
 
@@ -10,6 +10,6 @@ from llmsim.workload.table import RequestTable
 from llmsim.workload.trace import TraceWorkload
 
 WorkloadSpec = Annotated[PresetWorkload | TraceWorkload | ClientsWorkload, Field(discriminator="kind")]
-"""What a scenario's ``[workload]`` can be: each has ``generate(seed) -> RequestTable``."""
+"""What ``[workload]`` of a scenario can be: each has ``generate(seed) -> RequestTable``."""
 
 __all__ = ["Client", "ClientsWorkload", "PresetWorkload", "RequestTable", "TraceWorkload", "WorkloadSpec"]

@@ -1,7 +1,7 @@
 """When requests come: gaps of unit mean from an arrival process, warped by a rate that may change with time.
 
-Separating the two keeps the gaps when the rate changes: twice the rate is the same workload, replayed twice as
-fast.
+Separating the two keeps the gaps when the rate changes: twice the rate is the same workload, replayed twice
+as fast.
 """
 
 from collections.abc import Callable
@@ -74,24 +74,24 @@ class RateProfile:
     """A rate that changes in steps: a day, a ramp, a burst, a pause."""
 
     step_s: PositiveFloat
-    relative: tuple[NonNegativeFloat, ...] = Field(min_length=1)
+    relative: tuple[NonNegativeFloat, ...]
     """Rate in each step as a multiple of the client's rate; repeated when time goes on."""
 
     @field_validator("relative")
     @classmethod
     def _some_arrivals(cls, relative: tuple[float, ...]) -> tuple[float, ...]:
-        if max(relative) <= 0:
+        if max(relative, default=0.0) <= 0:
             raise ValueError("at least one step must have a rate above 0")
         return relative
 
     def integral(self, time_s: float) -> float:
-        """Integral of the relative rate from 0 to ``time_s``: the time a steady rate takes for as many arrivals."""
+        """How long a steady rate takes for the arrivals until ``time_s``: the relative rate's integral."""
         passed, edges = self._passed()
         periods, rest = divmod(time_s, edges[-1])
         return float(periods * passed[-1] + np.interp(rest, edges, passed))
 
     def warp(self, steady_s: Floats) -> Floats:
-        """The times at which arrivals come that would come at ``steady_s`` at a steady rate: integral's inverse."""
+        """When the arrivals come that a steady rate has at ``steady_s``: the inverse of ``integral``."""
         passed, edges = self._passed()
         periods, rest = np.divmod(steady_s, passed[-1])
         warped: Floats = periods * edges[-1] + np.interp(rest, passed, edges)
@@ -100,7 +100,7 @@ class RateProfile:
     def _passed(self) -> tuple[Floats, Floats]:
         """Integral of the relative rate at the edges of one period's steps, and these edges."""
         passed = np.concatenate(([0.0], np.cumsum(self.relative) * self.step_s))
-        return passed, np.arange(len(passed)) * self.step_s
+        return passed, self.step_s * np.arange(len(passed), dtype=np.float64)
 
 
 STEADY = RateProfile(step_s=1.0, relative=(1.0,))

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, PositiveInt, WrapValidator, model_validator
 
 from llmsim.specification import specification
@@ -56,28 +57,31 @@ class Uniform:
 
 @specification
 class Lognormal:
-    """A long tail, given by two numbers a dashboard shows."""
+    """A long tail, given by two numbers that a dashboard shows."""
 
     kind: Literal["lognormal"] = "lognormal"
     mean: Annotated[float, Field(ge=1)]
     p99: PositiveFloat
-    """99 % of lengths are below it; above the mean, and at most 14 times as large."""
+    """99 % of lengths are at most this: more than the mean, at most 14 times as much."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not self.mean < self.p99 <= 14 * self.mean:
-            raise ValueError(f"p99 is {self.p99:g}; allowed is above the mean, {self.mean:g}, to 14 times the mean")
+            raise ValueError(
+                f"p99 is {self.p99:g}; allowed is more than the mean, {self.mean:g}, to 14 times as much"
+            )
         return self
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm: the smaller root of log(p99 / mean) = z sigma - sigma**2 / 2."""
+        """Standard deviation of the logarithm: the smaller root of log(p99/mean) = z sigma - sigma^2/2."""
         return _Z99 - math.sqrt(_Z99**2 - 2 * math.log(self.p99 / self.mean))
 
     def draw(self, count: int, rng: Generator) -> Ints:
         """The next ``count`` lengths, rounded to whole numbers."""
         sigma = self.sigma
-        return _whole(rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count))
+        lengths = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
+        return np.maximum(np.rint(lengths), 1).astype(np.int64)
 
 
 @specification
@@ -85,28 +89,30 @@ class Quantiles:
     """A measured law: lengths at some quantiles, straight lines between them."""
 
     kind: Literal["quantiles"] = "quantiles"
-    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(min_length=2)
+    shares: tuple[float, ...]
     """Increasing from 0 to 1: 0.5 is the median."""
     tokens: tuple[PositiveInt, ...]
-    """Length at each share: the share of lengths that are not longer."""
+    """One for each share: the length that this share of all lengths does not exceed."""
 
     @model_validator(mode="after")
     def _monotone(self) -> Self:
         if len(self.shares) != len(self.tokens):
-            raise ValueError(f"{len(self.shares)} shares but {len(self.tokens)} tokens; one length a share is needed")
-        if self.shares[0] != 0 or self.shares[-1] != 1 or np.any(np.diff(self.shares) <= 0):
+            raise ValueError(
+                f"{len(self.shares)} shares but {len(self.tokens)} tokens; each share needs its length"
+            )
+        if self.shares[:1] != (0,) or self.shares[-1:] != (1,) or np.any(np.diff(self.shares) <= 0):
             raise ValueError(f"shares are {self.shares}; they must increase from 0 to 1")
         if np.any(np.diff(self.tokens) < 0):
             raise ValueError(f"tokens are {self.tokens}; they must not decrease")
         return self
 
+    def at(self, shares: NDArray[np.float64]) -> Ints:
+        """The lengths at these shares, rounded to whole numbers."""
+        return np.rint(np.interp(shares, self.shares, self.tokens)).astype(np.int64)
+
     def draw(self, count: int, rng: Generator) -> Ints:
-        """The next ``count`` lengths, rounded to whole numbers."""
-        return _whole(np.interp(rng.random(count), self.shares, self.tokens))
-
-
-def _whole(lengths: np.ndarray[Any, np.dtype[np.float64]]) -> Ints:
-    return np.maximum(np.rint(lengths), 1).astype(np.int64)
+        """The next ``count`` lengths."""
+        return self.at(rng.random(count))
 
 
 def _own_law(value: Any, validate: Callable[[Any], Any]) -> Any:

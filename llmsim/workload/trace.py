@@ -27,15 +27,15 @@ class TraceWorkload:
     rate_scale: PositiveFloat = 1.0
     """Multiplies the arrival rate: 2 replays the trace twice as fast."""
     timestamp_resolution_s: NonNegativeFloat | None = None
-    """Arrivals are spread evenly at random over this time after their stamp; 0: replayed as stamped; None: the grid
-    the stamps lie on, if most requests share theirs with another, and otherwise 0."""
+    """Arrivals are spread evenly at random over this time after their stamp; 0: not at all; None: over the
+    step of the grid of stamps, if most requests share theirs with another, and otherwise not."""
     on_bad_rows: Literal["error", "skip"] = "error"
     """What happens at a row that is no request, for example one that generated no token."""
 
     @field_validator("format")
     @classmethod
     def _known(cls, name: str) -> str:
-        allowed = ("auto", *(each.NAME for each in FORMATS))
+        allowed = ("auto", *(each.name for each in FORMATS))
         if name not in allowed:
             raise ValueError(f"unknown format '{name}'; allowed: {', '.join(allowed)}")
         return name
@@ -43,10 +43,10 @@ class TraceWorkload:
     def generate(self, seed: int) -> RequestTable:
         """The requests, in order of arrival.
 
-        Raises ScenarioError naming the line, the value and what is allowed. Warns of skipped and of unsorted rows.
+        Raises ScenarioError naming line, value and what is allowed. Warns of skipped and of unsorted rows.
         """
         table = read_trace(self.path, self.format, self.requests, skip_bad_rows=self.on_bad_rows == "skip")
-        arrival_ns = table.arrival_ns - table.arrival_ns[0]
+        arrival_ns = table.arrival_ns
         resolution_ns = (
             _shared_grid_ns(arrival_ns)
             if self.timestamp_resolution_s is None
@@ -55,6 +55,7 @@ class TraceWorkload:
         if resolution_ns:
             rng = stream(seed, "workload/trace/arrivals")
             arrival_ns = np.sort(arrival_ns + rng.integers(resolution_ns, size=len(arrival_ns)))
+        arrival_ns = arrival_ns - arrival_ns[0]
         if self.rate_scale != 1:
             arrival_ns = np.rint(arrival_ns / self.rate_scale).astype(np.int64)
         return replace(table, arrival_ns=arrival_ns)

@@ -1,52 +1,67 @@
 """Readers of trace formats: one file a format, and its name in ``FORMATS``.
 
-A reader turns a file into a request table. What it cannot read it refuses with file, line, value and what is allowed.
+A reader turns a file into a request table. What it cannot read it refuses with file, line, value and what is
+allowed.
 """
 
+import csv
 from pathlib import Path
 from typing import Protocol
 
 from llmsim.errors import ScenarioError
-from llmsim.workload.readers import azure, mooncake, plain
+from llmsim.workload.readers.azure import AZURE
+from llmsim.workload.readers.burstgpt import BURSTGPT
+from llmsim.workload.readers.mooncake import MOONCAKE
+from llmsim.workload.readers.plain import PLAIN
+from llmsim.workload.readers.vidur import VIDUR
 from llmsim.workload.table import RequestTable
 
 
 class TraceFormat(Protocol):
-    """What the file of a format offers."""
+    """A format of trace files."""
 
-    NAME: str
-    EXAMPLE: str
-    """What the first line looks like."""
+    @property
+    def name(self) -> str:
+        """The name a scenario gives it."""
+
+    @property
+    def example(self) -> str:
+        """What a first line looks like."""
 
     def recognises(self, first_line: str) -> bool:
-        """Whether a file that begins with this line has this format."""
+        """Whether a file that begins with this line has, or nearly has, this format."""
 
     def read(self, path: Path, limit: int | None, skip_bad_rows: bool) -> RequestTable:
-        """The first ``limit`` rows as a table with the file's own clock."""
+        """The first ``limit`` requests of a file, the earliest at 0."""
 
 
-FORMATS: tuple[TraceFormat, ...] = (azure, mooncake, plain)
+FORMATS: tuple[TraceFormat, ...] = (AZURE, BURSTGPT, MOONCAKE, VIDUR, PLAIN)
 
 
 def read_trace(path: Path, name: str, limit: int | None, skip_bad_rows: bool) -> RequestTable:
-    """The requests of a trace file, at most the first ``limit`` rows; ``name`` is a format's, or "auto".
+    """The requests of a trace file, at most the first ``limit``; ``name`` is a format's, or "auto".
 
-    Raises ScenarioError when the file is absent, empty, of no known format, or has a bad row.
+    Raises ScenarioError when the file is absent, empty, of no known format, or has a bad row that is not to
+    be skipped. Warns of skipped and of unsorted rows.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
             first_line = file.readline().strip()
         if not first_line:
-            raise ScenarioError(f"{path}: the file has no first line; expected a trace ({_examples()})")
-        for trace_format in FORMATS:
-            if name == trace_format.NAME or (name == "auto" and trace_format.recognises(first_line)):
-                return trace_format.read(path, limit, skip_bad_rows)
+            raise ScenarioError(f"{path}: the first line is empty; {_known()}")
+        for each in FORMATS:
+            if name == each.name or (name == "auto" and each.recognises(first_line)):
+                return each.read(path, limit, skip_bad_rows)
     except OSError as error:
         raise ScenarioError(f"{path}: the trace cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ScenarioError(f"{path}: the trace is not a text file in UTF-8") from None
-    raise ScenarioError(f"{path}: unknown trace format: first line '{first_line[:80]}'; known are {_examples()}")
+    except csv.Error as error:
+        raise ScenarioError(f"{path}: the trace is not a CSV file: {error}") from None
+    raise ScenarioError(f"{path}: no known trace format begins with '{first_line[:80]}'; {_known()}")
 
 
-def _examples() -> str:
-    return "; ".join(f"{each.NAME}: {each.EXAMPLE}" for each in FORMATS)
+def _known() -> str:
+    return "known formats and their first lines:\n" + "\n".join(
+        f"  {each.name}: {each.example}" for each in FORMATS
+    )

@@ -1,0 +1,7 @@
+"""``python -m llmsim`` is the command ``llmsim``."""
+
+import sys
+
+from llmsim.cli import main
+
+sys.exit(main())

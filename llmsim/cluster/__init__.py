@@ -1,0 +1,1 @@
+"""What stands around the engines: arrivals, routing, and the fleet of replicas."""

@@ -1,0 +1,56 @@
+"""When requests are sent: rows of the table at their times, successors when their predecessor has ended."""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+from simpy import Environment, Event
+
+from llmsim.engine.moment import ARRIVAL, Moment
+from llmsim.workload.table import RequestTable
+
+
+class Arrivals:
+    """Calls ``send(row)`` for every row when it is due; rows of one instant in row order."""
+
+    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int], None]) -> None:
+        self._env = env
+        self._table = table
+        self._send = send
+        self._rows = np.flatnonzero(table.after < 0)
+        self._next = 0
+        self._due: list[tuple[int, int]] = []
+        self._successors: dict[int, list[int]] = defaultdict(list)
+        for row in np.flatnonzero(table.after >= 0).tolist():
+            self._successors[int(table.after[row])].append(row)
+        self._wait()
+
+    def ended(self, row: int) -> None:
+        """A request has ended, one way or another: its successors will be sent after their think time."""
+        if row not in self._successors:
+            return
+        table, now = self._table, int(self._env.now)
+        for successor in self._successors.pop(row):
+            due = max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor]))
+            heapq.heappush(self._due, (due, successor))
+            Moment(self._env, due, ARRIVAL, self._send_due)
+
+    def _wait(self) -> None:
+        if self._next < len(self._rows):
+            due = int(self._table.arrival_ns[self._rows[self._next]])
+            Moment(self._env, due, ARRIVAL, self._arrive)
+
+    def _arrive(self, event: Event) -> None:
+        """Rows of the table that are due, and wait for the next one."""
+        now, arrival_ns = int(self._env.now), self._table.arrival_ns
+        while self._next < len(self._rows) and arrival_ns[self._rows[self._next]] == now:
+            heapq.heappush(self._due, (now, int(self._rows[self._next])))
+            self._next += 1
+        self._send_due(event)
+        self._wait()
+
+    def _send_due(self, event: Event) -> None:
+        now = int(self._env.now)
+        while self._due and self._due[0][0] <= now:
+            self._send(heapq.heappop(self._due)[1])

@@ -1,0 +1,121 @@
+"""All replicas of a scenario, the router before them, and the event loop that runs them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simpy import Environment, Event
+
+from llmsim.cluster.arrivals import Arrivals
+from llmsim.cluster.router import Chooser
+from llmsim.engine.moment import ARRIVAL, Moment
+from llmsim.engine.prefix import PromptKeys
+from llmsim.engine.replica import Replica
+from llmsim.engine.sequence import Sequence
+from llmsim.results.recorder import Recorder
+from llmsim.workload.table import RequestTable
+
+Progress = Callable[[float, int, int], None]
+"""Called now and then with the simulated time in seconds, requests done, and requests in all."""
+
+_EVENTS_BETWEEN_REPORTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """A replica as requests find it: how long one takes to reach its queue, and how long a request may be."""
+
+    replica: Replica
+    request_ns: int
+    max_model_len: int
+    keys: PromptKeys | None
+    """Set when the replica caches prefixes."""
+
+
+class Fleet:
+    """The run itself: who is sent where, and when it is over."""
+
+    def __init__(
+        self, env: Environment, table: RequestTable, stations: list[Station], router: Chooser, recorder: Recorder
+    ) -> None:
+        self._env = env
+        self._table = table
+        self._stations = stations
+        self._replicas = [station.replica for station in stations]
+        self._router = router
+        self._recorder = recorder
+        for station in stations:
+            station.replica.on_end = self.ended
+        self._live: dict[int, tuple[Sequence, Station]] = {}
+        self._arrivals = Arrivals(env, table, self._send)
+        self.done = 0
+        self.events = 0
+
+    def run(self, horizon_ns: int | None, progress: Progress | None) -> None:
+        """Process events up to the horizon, those at the horizon included, or until none is left."""
+        env = self._env
+        last = float("inf") if horizon_ns is None else horizon_ns
+        while env.peek() <= last:
+            if env.peek() == float("inf"):
+                break
+            env.step()
+            self.events += 1
+            if progress is not None and self.events % _EVENTS_BETWEEN_REPORTS == 0:
+                progress(env.now / 1e9, self.done, len(self._table))
+        self._close(horizon_ns)
+
+    def ended(self, sequence: Sequence) -> None:
+        """A replica has let go of a request."""
+        self.done += 1
+        station = self._live.pop(sequence.row)[1]
+        if station.keys is not None:
+            station.keys.forget(sequence.row)
+        self._arrivals.ended(sequence.row)
+
+    def _send(self, row: int) -> None:
+        """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
+        self._recorder.arrival_ns[row] = int(self._env.now)
+        station = self._stations[self._router.choose(int(self._table.session[row]), self._replicas)]
+        prompt = int(self._table.prompt_tokens[row])
+        if prompt >= station.max_model_len:
+            self.done += 1
+            self._recorder.ended(row, "rejected", "prompt >= max_model_len")
+            self._arrivals.ended(row)
+            return
+        sequence = self._sequence(row, station)
+        self._live[row] = sequence, station
+        station.replica.outstanding += 1
+        if station.request_ns:
+            self._deliver_later(sequence, station)
+        else:
+            station.replica.deliver(sequence)
+
+    def _deliver_later(self, sequence: Sequence, station: Station) -> None:
+        def deliver(event: Event) -> None:
+            station.replica.deliver(sequence)
+
+        Moment(self._env, int(self._env.now) + station.request_ns, ARRIVAL, deliver)
+
+    def _sequence(self, row: int, station: Station) -> Sequence:
+        table, keys = self._table, station.keys
+        prompt, output = int(table.prompt_tokens[row]), int(table.output_tokens[row])
+        max_tokens = int(table.max_tokens[row])
+        room = station.max_model_len - prompt
+        limit = room if max_tokens < 0 else min(max_tokens, room)
+        return Sequence(
+            row=row,
+            prompt_tokens=prompt,
+            limit_tokens=prompt + limit,
+            target=min(output, limit),
+            stops=output <= limit and output != max_tokens,
+            arrival_ns=int(self._env.now),
+            priority=int(table.priority[row]),
+            shared_tokens=keys.shared_tokens(row) if keys else 0,
+            names=tuple(keys.outputs_named(row)) if keys else (),
+        )
+
+    def _close(self, horizon_ns: int | None) -> None:
+        """Every request that has not ended is in flight at the horizon, or can never go on."""
+        outcome, reason = ("aborted", "stuck") if horizon_ns is None else ("in_flight", "horizon")
+        for sequence, station in list(self._live.values()):
+            station.replica.settle(sequence)
+            station.replica.leave(sequence, outcome, reason)

@@ -1,0 +1,285 @@
+"""The list of operators of one iteration of a deployment: what a decoder-only transformer runs, layer by
+layer.
+
+``stage_operators`` says what a pipeline stage runs on its tokens, whatever their context;
+``attention_operators`` says what one attention layer runs on keys and values. Efficiencies and launch times
+are the accelerator's."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from llmsim.cost.collectives import all_gather, all_reduce, send
+from llmsim.cost.operators import Collective, Operator
+from llmsim.deployment import Deployment, Matrix, Stage, layout
+from llmsim.model import dtype_bytes
+
+MLA_LAUNCH_S = 70e-6
+"""Fixed time of an MLA attention layer in vLLM and SGLang: 70 to 100 us beside its projections, from
+per-operator times of H100 and H200 (aiconfigurator-core 0.12.0); one sequence on H200 takes a block of 110
+us."""
+
+SAMPLER_BYTES_PER_LOGIT = 10
+"""Greedy sampling: 16-bit logits read, a float32 copy written and read by the argmax."""
+
+
+class StageOperators(NamedTuple):
+    """What one pipeline stage runs."""
+
+    on_tokens: list[Operator | Collective]
+    """Their statistics are functions of the number of tokens."""
+    on_sampled: list[Operator | Collective]
+    """Their statistic is the number of sampled rows."""
+
+
+class AttentionOperators(NamedTuple):
+    """What one layer runs on keys and values, if the batch has a prefill, and if it has a decode."""
+
+    prefill: list[Operator]
+    decode: list[Operator]
+
+
+def stage_operators(deployment: Deployment, stage: Stage) -> StageOperators:
+    """What a stage runs beside attention proper: projections, MLPs, experts, norms, exchanges and the LM
+    head."""
+    kernels = _Kernels(deployment)
+    operators: list[Operator | Collective] = []
+    for matrix in layout.attention_matrices(deployment):
+        operators.append(kernels.product(matrix, stage.layers))
+    if stage.dense_layers:
+        operators += [kernels.product(each, stage.dense_layers) for each in layout.dense_matrices(deployment)]
+    if stage.moe_layers:
+        operators += [kernels.product(each, stage.moe_layers) for each in layout.shared_matrices(deployment)]
+        operators.append(kernels.experts(stage.moe_layers))
+    operators += kernels.elementwise(stage)
+    operators += kernels.exchanges(stage)
+    return StageOperators(operators, kernels.head() if stage.last else [])
+
+
+def attention_operators(deployment: Deployment, *, window: bool) -> AttentionOperators:
+    """What one layer runs on keys and values; of a layer with a sliding window if ``window``."""
+    kernels = _Kernels(deployment)
+    return kernels.latent_attention() if deployment.model.mla else kernels.attention(window)
+
+
+def experts_touched(deployment: Deployment, tokens: Any) -> Any:
+    """Distinct experts of a rank that ``tokens`` tokens of each data-parallel rank visit, on average.
+
+    (E/ep) * (1 - (1 - k/E)**T): each token chooses k of E experts evenly. All ranks are taken to have as many
+    tokens."""
+    moe = deployment.model.moe
+    if moe is None:
+        return tokens * 0.0
+    missed = (1 - moe.num_experts_per_tok / moe.num_experts) ** (tokens * _expert_sources(deployment))
+    return moe.num_experts / deployment.expert_parallel_size * (1 - missed)
+
+
+def _expert_sources(deployment: Deployment) -> int:
+    """Data-parallel ranks whose tokens visit the experts of a rank."""
+    return deployment.data_parallel_size if deployment.enable_expert_parallel else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Makes the operators of a deployment."""
+
+    deployment: Deployment
+
+    def product(self, matrix: Matrix, count: float, rows: str = "tokens") -> Operator:
+        """A matrix product: 2*M*N*K FLOPs; weights, inputs and outputs once through memory."""
+        dtype = self.deployment.compute_dtype(matrix.dtype)
+        key = "fp8_block" if dtype == "fp8" and self.deployment.model.fp8_block_scales else dtype
+        accelerator, efficiency = self.deployment.accelerator, self.deployment.accelerator.efficiency
+        input_bytes = 1 if dtype in ("fp8", "int8", "fp4") else self._activation_bytes
+        return Operator(
+            name=matrix.name,
+            count=count,
+            rows=rows,
+            row_bytes=matrix.inputs * input_bytes + matrix.outputs * self._activation_bytes,
+            work=rows,
+            flop=2 * matrix.inputs * matrix.outputs,
+            fixed_bytes=matrix.weight_bytes,
+            flop_per_s=accelerator.peak_flop_per_s[dtype] * _of(efficiency.gemm_compute, key, dtype),
+            bytes_per_s=accelerator.hbm_bandwidth_bytes_per_s * _of(efficiency.gemm_hbm, key, dtype),
+            launch_s=_of(efficiency.gemm_launch_s, key, dtype),
+        )
+
+    def experts(self, count: int) -> Operator:
+        """The routed experts: those touched are read, and each token visits ``num_experts_per_tok`` of them.
+
+        Under expert parallelism the fullest rank decides; it has 1 + lambda*log2(ep) times the mean tokens.
+        """
+        deployment, moe = self.deployment, self.deployment.model.moe
+        assert moe is not None
+        matrices = layout.expert_matrices(deployment)
+        stored = deployment.weight_dtype
+        dtype = deployment.compute_dtype(stored)
+        key = "fp8_block" if dtype == "fp8" and deployment.model.fp8_block_scales else stored
+        accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
+        ranks = deployment.expert_parallel_size
+        imbalance = 1 + efficiency.moe_imbalance_per_log2_ep * math.log2(ranks)
+        visits = moe.num_experts_per_tok * _expert_sources(deployment) / ranks * imbalance
+        values = sum(matrix.inputs + matrix.outputs for matrix in matrices)
+        return Operator(
+            name="experts",
+            count=count,
+            rows="tokens",
+            row_bytes=visits * values * self._activation_bytes,
+            flop=visits * sum(2 * matrix.inputs * matrix.outputs for matrix in matrices),
+            read="experts",
+            read_bytes=sum(matrix.weight_bytes for matrix in matrices),
+            flop_per_s=accelerator.peak_flop_per_s[dtype] * _of(efficiency.moe_compute, key, dtype),
+            bytes_per_s=accelerator.hbm_bandwidth_bytes_per_s * _of(efficiency.moe_hbm, key, dtype),
+            launch_s=_of(efficiency.moe_launch_s, key, dtype),
+        )
+
+    def elementwise(self, stage: Stage) -> list[Operator]:
+        """The norms of each layer, with the residual read and written, and the activation of each dense
+        MLP."""
+        model, size = self.deployment.model, self._activation_bytes
+        norms = model.norms_per_layer * stage.layers
+        operators = [self._elementwise("norm", norms, "tokens", 4 * model.hidden_size * size)]
+        if stage.dense_layers:
+            width = model.intermediate_size / self.deployment.tensor_parallel_size
+            moved = (3 if model.gated_mlp else 2) * width * size
+            operators.append(self._elementwise("activation", stage.dense_layers, "tokens", moved))
+        return operators
+
+    def exchanges(self, stage: Stage) -> list[Collective]:
+        """All-reduces of the embedding, after attention and after the MLP; or, to experts that other
+        data-parallel ranks share, dispatch (all-gather) and combination (reduce-scatter); activations to the
+        next stage."""
+        deployment = self.deployment
+        row = deployment.model.hidden_size * self._activation_bytes
+        ranks, sources = deployment.tensor_parallel_size, _expert_sources(deployment)
+        dispatched = stage.moe_layers if sources > 1 else 0
+        made = []
+        if ranks > 1:
+            count = 2 * stage.layers - dispatched + stage.first
+            made.append(all_reduce(deployment, "all_reduce", count, row, ranks))
+        if dispatched:
+            made += [
+                all_gather(
+                    deployment, name, dispatched, "tokens", row * sources, deployment.expert_parallel_size
+                )
+                for name in ("dispatch", "combine")
+            ]
+        return made if stage.last else [*made, send(deployment, row)]
+
+    def head(self) -> list[Operator | Collective]:
+        """The LM head on the rows that sample, the gathering of its logits, and the sampler."""
+        deployment, vocabulary = self.deployment, self.deployment.model.vocab_size
+        operators: list[Operator | Collective] = [self.product(layout.head_matrix(deployment), 1, "sampled")]
+        if deployment.tensor_parallel_size > 1:
+            row = vocabulary * self._activation_bytes
+            ranks = deployment.tensor_parallel_size
+            operators.append(all_gather(deployment, "gather_logits", 1, "sampled", row, ranks))
+        return [*operators, self._elementwise("sampler", 1, "sampled", SAMPLER_BYTES_PER_LOGIT * vocabulary)]
+
+    def attention(self, window: bool) -> AttentionOperators:
+        """Grouped-query attention: 4*H*d FLOPs a query-key pair, keys and values read once
+        (FlashAttention)."""
+        deployment, model = self.deployment, self.deployment.model
+        accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
+        width = model.num_attention_heads // deployment.tensor_parallel_size * model.head_dim
+        kv_bytes = layout.kv_bytes_per_token(deployment)
+        common: dict[str, Any] = {
+            "count": 1,
+            "row_bytes": 2 * width * self._activation_bytes + kv_bytes,
+            "flop": 4 * width,
+            "read_bytes": kv_bytes,
+            "flop_per_s": self._activation_flop_per_s * efficiency.prefill_attention_compute,
+            "bytes_per_s": accelerator.hbm_bandwidth_bytes_per_s * efficiency.decode_attention_hbm,
+        }
+        small_kernels = 8 if model.qk_norm else 4
+        prefill = Operator(
+            name="prefill_attention",
+            rows="prefill_tokens",
+            work="prefill_window_pairs" if window else "prefill_pairs",
+            read="prefill_window_tokens" if window else "prefill_context_tokens",
+            launch_s=efficiency.prefill_attention_launch_s + small_kernels * efficiency.elementwise_launch_s,
+            **common,
+        )
+        context = "decode_window_tokens" if window else "decode_context_tokens"
+        decode = Operator(
+            name="decode_attention",
+            rows="decode_sequences",
+            work=context,
+            read=context,
+            launch_s=efficiency.decode_attention_launch_s,
+            **common,
+        )
+        return AttentionOperators([prefill], [decode])
+
+    def latent_attention(self) -> AttentionOperators:
+        """Multi-head latent attention: prefill expands the latent vectors of the whole context to keys and
+        values; decode works on the latent vectors themselves, in queries and outputs absorbed by the same
+        matrix (DeepSeek-V2, section 2.1.2)."""
+        deployment, mla = self.deployment, self.deployment.model.mla
+        matrix = layout.latent_matrix(deployment)
+        assert mla is not None
+        assert matrix is not None
+        heads = deployment.model.num_attention_heads // deployment.tensor_parallel_size
+        query, value = mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
+        latent = mla.kv_lora_rank + mla.qk_rope_head_dim
+        accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
+        common: dict[str, Any] = {
+            "count": 1,
+            "flop_per_s": self._activation_flop_per_s * efficiency.prefill_attention_compute,
+            "bytes_per_s": accelerator.hbm_bandwidth_bytes_per_s * efficiency.decode_attention_hbm,
+            "launch_s": MLA_LAUNCH_S,
+        }
+        expand = replace(
+            self.product(matrix, 1, "prefill_tokens"),
+            row_bytes=0.0,
+            work="prefill_context_tokens",
+            read="prefill_context_tokens",
+            read_bytes=(matrix.inputs + matrix.outputs) * self._activation_bytes,
+        )
+        prefill = Operator(
+            name="prefill_attention",
+            rows="prefill_tokens",
+            row_bytes=heads * (query + value) * self._activation_bytes,
+            work="prefill_pairs",
+            flop=2 * heads * (query + value),
+            read="prefill_context_tokens",
+            read_bytes=heads * (query + value) * self._activation_bytes,
+            **common,
+        )
+        decode = Operator(
+            name="decode_attention",
+            rows="decode_sequences",
+            row_bytes=2 * heads * latent * self._activation_bytes,
+            work="decode_context_tokens",
+            flop=2 * heads * (latent + mla.kv_lora_rank),
+            read="decode_context_tokens",
+            read_bytes=layout.kv_bytes_per_token(deployment),
+            **common,
+        )
+        return AttentionOperators([expand, prefill], [self.product(matrix, 1, "decode_sequences"), decode])
+
+    @property
+    def _activation_flop_per_s(self) -> float:
+        dtype = self.deployment.compute_dtype(self.deployment.activation_dtype)
+        return self.deployment.accelerator.peak_flop_per_s[dtype]
+
+    @property
+    def _activation_bytes(self) -> float:
+        return dtype_bytes(self.deployment.activation_dtype)
+
+    def _elementwise(self, name: str, count: float, rows: str, row_bytes: float) -> Operator:
+        accelerator, efficiency = self.deployment.accelerator, self.deployment.accelerator.efficiency
+        return Operator(
+            name=name,
+            count=count,
+            rows=rows,
+            row_bytes=row_bytes,
+            flop_per_s=self._activation_flop_per_s,
+            bytes_per_s=accelerator.hbm_bandwidth_bytes_per_s * efficiency.elementwise_hbm,
+            launch_s=efficiency.elementwise_launch_s,
+        )
+
+
+def _of(table: dict[str, float], *keys: str) -> float:
+    """The entry of the first key there is; every accelerator has bfloat16."""
+    return next(table[key] for key in (*keys, "bfloat16") if key in table)

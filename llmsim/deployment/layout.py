@@ -1,0 +1,171 @@
+"""Which layers a pipeline stage has, and which weight matrices a tensor parallel rank holds of each.
+
+The one place that cuts a model into shards: memory counts the bytes of these matrices, the cost model their
+products."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from llmsim.model import Dtype, dtype_bytes
+
+if TYPE_CHECKING:
+    from llmsim.deployment.specification import Deployment
+
+
+class Matrix(NamedTuple):
+    """A weight matrix as one rank holds it."""
+
+    name: str
+    inputs: int
+    outputs: int
+    dtype: Dtype
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes it takes in memory."""
+        return self.inputs * self.outputs * dtype_bytes(self.dtype)
+
+
+class Stage(NamedTuple):
+    """The layers of one pipeline stage."""
+
+    dense_layers: int
+    moe_layers: int
+    window_layers: float
+    """Layers with a sliding window among them: a fraction where the model's do not divide evenly, because a
+    specification says how many there are and not which."""
+    first: bool
+    last: bool
+
+    @property
+    def layers(self) -> int:
+        """All its layers."""
+        return self.dense_layers + self.moe_layers
+
+
+def stages(deployment: "Deployment") -> list[Stage]:
+    """The pipeline stages in order. Layers that do not divide evenly go to the last stages but one, as in
+    vLLM (``distributed/utils.py``, ``get_pp_indices``)."""
+    model, size = deployment.model, deployment.pipeline_parallel_size
+    total = model.num_hidden_layers
+    counts = [total // size] * size
+    for position in range(2, total % size + 2):
+        counts[-position] += 1
+    dense_left = model.dense_layers
+    result = []
+    for index, layers in enumerate(counts):
+        dense = min(dense_left, layers)
+        dense_left -= dense
+        window = model.sliding_window_layers * layers / total
+        result.append(Stage(dense, layers - dense, window, index == 0, index == size - 1))
+    return result
+
+
+def kv_heads(deployment: "Deployment") -> int:
+    """KV heads of a rank: divided by the tensor parallel size until one is left, then replicated."""
+    return max(1, deployment.model.num_key_value_heads // deployment.tensor_parallel_size)
+
+
+def kv_bytes_per_token(deployment: "Deployment") -> float:
+    """KV bytes a token takes in one layer of a rank: K and V of its heads, or the latent vector of MLA, which
+    every rank holds whole (DeepSeek-V2, section 2.1)."""
+    model, size = deployment.model, dtype_bytes(deployment.kv_dtype)
+    if model.mla:
+        return (model.mla.kv_lora_rank + model.mla.qk_rope_head_dim) * size
+    return 2 * kv_heads(deployment) * model.head_dim * size
+
+
+def attention_matrices(deployment: "Deployment") -> list[Matrix]:
+    """Projections of one attention layer; fused where engines fuse them."""
+    model, ranks = deployment.model, deployment.tensor_parallel_size
+    heads, hidden, dtype = model.num_attention_heads // ranks, model.hidden_size, deployment.linear_dtype
+    if model.mla is None:
+        width = (heads + 2 * kv_heads(deployment)) * model.head_dim
+        return [Matrix("qkv", hidden, width, dtype), Matrix("o", heads * model.head_dim, hidden, dtype)]
+    mla = model.mla
+    query_width = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
+    latent = mla.kv_lora_rank + mla.qk_rope_head_dim
+    output = Matrix("o", heads * mla.v_head_dim, hidden, dtype)
+    if not mla.q_lora_rank:
+        return [Matrix("q", hidden, query_width, dtype), Matrix("kv_a", hidden, latent, dtype), output]
+    return [
+        Matrix("qkv_a", hidden, mla.q_lora_rank + latent, dtype),
+        Matrix("q_b", mla.q_lora_rank, query_width, dtype),
+        output,
+    ]
+
+
+def latent_matrix(deployment: "Deployment") -> Matrix | None:
+    """MLA's projection from the latent vector to the keys and values of a rank's heads; None without MLA.
+
+    Prefill multiplies by it; decode absorbs it into queries and outputs (DeepSeek-V2, section 2.1.2).
+    """
+    mla = deployment.model.mla
+    if mla is None:
+        return None
+    heads = deployment.model.num_attention_heads // deployment.tensor_parallel_size
+    width = heads * (mla.qk_nope_head_dim + mla.v_head_dim)
+    return Matrix("kv_b", mla.kv_lora_rank, width, deployment.linear_dtype)
+
+
+def mlp_matrices(deployment: "Deployment", width: int, ranks: int, dtype: Dtype) -> list[Matrix]:
+    """Up (with gate, if gated) and down projections of an MLP of ``width`` cut into slices for ``ranks``
+    ranks."""
+    model, part = deployment.model, max(1, width // ranks)
+    up = 2 * part if model.gated_mlp else part
+    return [Matrix("up", model.hidden_size, up, dtype), Matrix("down", part, model.hidden_size, dtype)]
+
+
+def dense_matrices(deployment: "Deployment") -> list[Matrix]:
+    """Those of a dense layer's MLP."""
+    width, ranks = deployment.model.intermediate_size, deployment.tensor_parallel_size
+    return mlp_matrices(deployment, width, ranks, deployment.linear_dtype)
+
+
+def shared_matrices(deployment: "Deployment") -> list[Matrix]:
+    """What every token visits in an MoE layer: the router, which is not cut, and the shared experts."""
+    moe = deployment.model.moe
+    if moe is None:
+        return []
+    router = Matrix("router", deployment.model.hidden_size, moe.num_experts, deployment.activation_dtype)
+    if not moe.shared_intermediate_size:
+        return [router]
+    width, ranks = moe.shared_intermediate_size, deployment.tensor_parallel_size
+    return [router, *mlp_matrices(deployment, width, ranks, deployment.linear_dtype)]
+
+
+def expert_matrices(deployment: "Deployment") -> list[Matrix]:
+    """Those of one expert, whole or a slice."""
+    moe = deployment.model.moe
+    if moe is None:
+        return []
+    width, ranks = moe.moe_intermediate_size, deployment.expert_tensor_parallel_size
+    return mlp_matrices(deployment, width, ranks, deployment.weight_dtype)
+
+
+def head_matrix(deployment: "Deployment") -> Matrix:
+    """The LM head (and the embedding) of a rank: never quantized."""
+    model, ranks = deployment.model, deployment.tensor_parallel_size
+    return Matrix("lm_head", model.hidden_size, -(-model.vocab_size // ranks), deployment.activation_dtype)
+
+
+def weights_bytes(deployment: "Deployment", stage: Stage) -> float:
+    """Bytes of the weights of one rank of a stage: matrices, biases, norms and embeddings."""
+    model, moe = deployment.model, deployment.model.moe
+    latent = latent_matrix(deployment)
+    attention = [*attention_matrices(deployment), *([latent] if latent else [])]
+    total = stage.layers * _bytes(attention) + stage.dense_layers * _bytes(dense_matrices(deployment))
+    if moe:
+        experts = -(-moe.num_experts // deployment.expert_parallel_size)
+        layer = _bytes(shared_matrices(deployment)) + experts * _bytes(expert_matrices(deployment))
+        total += stage.moe_layers * layer
+    vectors = stage.layers * (model.norms_per_layer * model.hidden_size + 2 * model.head_dim * model.qk_norm)
+    vectors += stage.layers * attention[0].outputs * model.attention_bias + stage.last * model.hidden_size
+    total += vectors * dtype_bytes(deployment.activation_dtype)
+    embeddings = stage.first + stage.last
+    if embeddings == 2 and model.tie_word_embeddings:
+        embeddings = 1
+    return total + embeddings * head_matrix(deployment).weight_bytes
+
+
+def _bytes(matrices: list[Matrix]) -> float:
+    return sum(matrix.weight_bytes for matrix in matrices)

@@ -1,0 +1,72 @@
+"""One request inside an engine: the state that the scheduler, the clock and the KV pool keep of it."""
+
+from dataclasses import dataclass
+
+NEVER = -1
+"""A time or an iteration that has not come."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request on its replica. Owned by the replica; ``eq=False``: a sequence is a key by identity.
+
+    While a sequence decodes it lives on the iteration clock: ``computed`` is then ``offset + iteration``, and the
+    tokens it has emitted follow from the iterations since it joined. Off the clock both stand in the fields.
+    """
+
+    row: int
+    prompt_tokens: int
+    limit_tokens: int
+    """Prompt and output tokens at which it ends by length: min(prompt + max_tokens, max_model_len)."""
+    target: int
+    """Output tokens it will emit: known to the model, read by no scheduler."""
+    stops: bool
+    """Its last token is an end of sequence, which the engine sees only when it has it."""
+    arrival_ns: int
+    priority: int = 0
+    shared_tokens: int = 0
+    """Leading tokens whose streams other requests name too: what prefix caching can share."""
+
+    names: tuple[int, ...] = ()
+    """Rows whose outputs its prompt names."""
+
+    computed: int = 0
+    """Tokens whose KV is scheduled or computed (off the clock)."""
+    emitted: int = 0
+    """Output tokens delivered (off the clock; on it: when it joined)."""
+    preemptions: int = 0
+
+    on_clock: bool = False
+    offset: int = 0
+    joined: int = 0
+    """First iteration in which it decodes on the clock."""
+    finishes: int = NEVER
+    """Iteration that samples its last token."""
+    leaves: int = NEVER
+    """Last iteration it is planned in: a stop is seen late when batches are in flight."""
+
+    running: bool = False
+    rank: int = 0
+    """Number of its last admission: the order of the running list."""
+    queued_ns: int = NEVER
+    first_scheduled_ns: int = NEVER
+    first_token_ns: int = NEVER
+    last_token_ns: int = NEVER
+    """When it last emitted a token off the clock or joined it."""
+    finish_ns: int = NEVER
+    preempted_ns: int = NEVER
+    """When it was preempted, until it emits again."""
+    resumed_ns: int = NEVER
+    max_itl_ns: int = NEVER
+    cached_tokens: int = 0
+    """Prefix-cache hit of its first admission."""
+    recomputed_tokens: int = 0
+    computed_before: int = 0
+    """Most tokens that were computed when it was preempted."""
+    blocks: list[int] | None = None
+    """Registered blocks it shares, first to last (prefix caching only)."""
+
+    @property
+    def length(self) -> int:
+        """Known tokens: prompt and delivered outputs (off the clock)."""
+        return self.prompt_tokens + self.emitted

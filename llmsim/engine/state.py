@@ -1,0 +1,277 @@
+"""What happens to requests in an engine: admission, growth, preemption and the end. No policy, no SimPy.
+
+A scheduler decides by calling these mechanics; each keeps the queue, the running list, the iteration clock and the KV
+blocks in step with one another.
+"""
+
+from collections import deque
+
+from llmsim.cost.base import Batch
+from llmsim.engine.clock import IterationClock
+from llmsim.engine.gaps import GapHistory
+from llmsim.engine.kv import KvCache
+from llmsim.engine.plan import Plan
+from llmsim.engine.queues import WaitingQueue
+from llmsim.engine.sequence import NEVER, Sequence
+
+
+class EngineState:
+    """The requests of one engine, and the mechanics that move them."""
+
+    __slots__ = (
+        "admissions",
+        "batches_in_flight",
+        "block_size",
+        "clock",
+        "delayed",
+        "ended_ns",
+        "flights",
+        "gaps",
+        "kv",
+        "named",
+        "partial",
+        "running",
+        "waiting",
+        "window",
+    )
+
+    def __init__(
+        self,
+        kv: KvCache,
+        waiting: WaitingQueue,
+        *,
+        block_size: int,
+        window: int | None = None,
+        batches_in_flight: int = 1,
+    ) -> None:
+        self.kv = kv
+        self.waiting = waiting
+        self.block_size = block_size
+        self.window = window
+        self.batches_in_flight = batches_in_flight
+        self.clock = IterationClock(block_size, window)
+        self.admissions = 0
+        self.running: dict[Sequence, None] = {}
+        """In order of admission."""
+        self.partial: dict[Sequence, None] = {}
+        """Running sequences that have prompt tokens left, in order of admission."""
+        self.named: dict[int, Sequence] = {}
+        """Running sequences whose outputs other prompts name, by row."""
+        self.flights: deque[Plan] = deque()
+        """Iterations that have been planned and have not ended, oldest first."""
+        self.delayed: list[Sequence] = []
+        """Decodes that the last plan left out."""
+        self.gaps = GapHistory()
+        self.ended_ns = 0
+        """End of the last iteration whose tokens have been delivered."""
+
+    def computed(self, sequence: Sequence) -> int:
+        """Tokens of a running sequence that are computed or scheduled, before the iteration being planned."""
+        if sequence.on_clock:
+            return sequence.offset + self.clock.iteration
+        return sequence.computed
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold ``tokens`` tokens."""
+        return -(-tokens // self.block_size)
+
+    def admit(self, plan: Plan, hits: int, tokens: int) -> None:
+        """Move the head of the queue to the running list: ``hits`` blocks were found, ``tokens`` are computed."""
+        sequence = self.waiting.pop()
+        found = hits * self.block_size
+        self.kv.admit(sequence, hits, self.blocks_for(found + tokens) - hits)
+        if not sequence.preemptions:
+            sequence.cached_tokens = found
+        sequence.computed = found
+        sequence.running = True
+        sequence.rank = self.admissions
+        self.admissions += 1
+        self.running[sequence] = None
+        self.partial[sequence] = None
+        if sequence.shared_tokens > sequence.prompt_tokens:
+            self.named[sequence.row] = sequence
+        plan.admitted.append((sequence, found))
+        self._prefill(plan, sequence, tokens)
+
+    def note_named_outputs(self, sequence: Sequence) -> None:
+        """Register the blocks that running sequences have filled with outputs which this one's prompt names."""
+        for row in sequence.names:
+            if (author := self.named.get(row)) is not None:
+                self.kv.register(author, self.registered(author, self.clock.iteration))
+
+    def registered(self, sequence: Sequence, iteration: int) -> int:
+        """Tokens of a running sequence that prefix caching can find once ``iteration`` is planned.
+
+        Those are scheduled and known: with iterations in flight the last ones are not known yet.
+        """
+        if sequence in self.partial:
+            return sequence.computed
+        if iteration > sequence.leaves:
+            in_flight = sum(sequence.joined <= flight.iteration <= sequence.leaves for flight in self.flights)
+            return sequence.offset + sequence.leaves + 1 - in_flight
+        delivered = self.flights[0].iteration if self.flights else iteration
+        known = sequence.length + max(0, delivered - sequence.joined)
+        return min(sequence.offset + iteration + 1, known)
+
+    def extend(self, plan: Plan, sequence: Sequence, tokens: int) -> None:
+        """Compute ``tokens`` further prompt tokens of a running sequence; the blocks they need must be free."""
+        self.kv.take(self.blocks_for(sequence.computed + tokens) - self.blocks_for(sequence.computed))
+        self._prefill(plan, sequence, tokens)
+
+    def preempt(self, plan: Plan, sequence: Sequence, scheduled_tokens: int) -> None:
+        """Take a running sequence's blocks and put it back in the queue; the tokens it has emitted stay.
+
+        ``scheduled_tokens`` are those that this plan had given it: it is not computed after all.
+        """
+        if sequence in self.partial:
+            computed = sequence.computed
+            plan.prefills = [entry for entry in plan.prefills if entry[0] is not sequence]
+            in_flight = 0
+        else:
+            context, in_flight = self._leave_clock(sequence)
+            computed = context + scheduled_tokens
+        self.kv.release(sequence, self.blocks_for(computed), computed - in_flight)
+        self._stop_running(sequence)
+        self.partial.pop(sequence, None)
+        sequence.computed_before = max(sequence.computed_before, computed - scheduled_tokens)
+        sequence.computed = 0
+        sequence.leaves = NEVER
+        sequence.preemptions += 1
+        plan.preempted.append(sequence)
+        self.waiting.put_back(sequence)
+
+    def delay(self, plan: Plan, sequence: Sequence) -> None:
+        """Leave a decode out of this plan; it goes on in the next one."""
+        iteration = self.clock.iteration
+        finishes, leaves = sequence.finishes, sequence.leaves
+        context, _ = self._leave_clock(sequence)
+        sequence.computed = context
+        if finishes < iteration:
+            sequence.offset, sequence.leaves = context - iteration, iteration - 1
+            return
+        plan.delayed.append(sequence)
+        sequence.finishes, sequence.leaves = finishes + 1, leaves + 1
+        self.clock.join(sequence, context, iteration + 1)
+
+    def close(self, plan: Plan) -> None:
+        """Complete a plan: sum up its batch, let finished prefills join the clock, count the iteration."""
+        clock = self.clock
+        iteration = plan.iteration
+        for sequence, _ in plan.prefills:
+            if sequence.computed == sequence.length:
+                plan.sampled.append(sequence)
+                del self.partial[sequence]
+        self._sum_up(plan)
+        if self.delayed:
+            plan.rejoined = [s for s in self.delayed if s.on_clock and s.joined == iteration]
+        self.delayed = plan.delayed
+        for sequence in plan.sampled:
+            self._join_clock(plan, sequence)
+        self.depart(plan, clock.advance())
+
+    def depart(self, plan: Plan, gone: list[Sequence]) -> None:
+        """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
+        if gone:
+            plan.finishing += [sequence for sequence in gone if sequence.finishes == plan.iteration]
+            plan.wasted = sum(sequence.finishes < plan.iteration for sequence in gone)
+        if stopping := self.clock.stopping.pop(plan.iteration, None):
+            plan.finishing += stopping
+
+    def finish(self, sequence: Sequence) -> None:
+        """End a running sequence whose last token has been delivered."""
+        if sequence.on_clock:
+            self.clock.remove(sequence)
+        self._stop_running(sequence)
+        held = self.blocks_for(sequence.offset + min(sequence.leaves, self.clock.iteration - 1) + 1)
+        self.kv.release(sequence, held, sequence.prompt_tokens + sequence.target - 1)
+
+    def _stop_running(self, sequence: Sequence) -> None:
+        del self.running[sequence]
+        self.named.pop(sequence.row, None)
+        sequence.running = False
+
+    def _prefill(self, plan: Plan, sequence: Sequence, tokens: int) -> None:
+        again = sequence.computed_before - sequence.computed
+        if again > 0:
+            sequence.recomputed_tokens += min(again, tokens)
+        sequence.computed += tokens
+        plan.prefills.append((sequence, tokens))
+        if sequence.shared_tokens:
+            self.kv.register(sequence, sequence.computed)
+
+    def _join_clock(self, plan: Plan, sequence: Sequence) -> None:
+        """After its prefill a sequence decodes from the next iteration on, unless this token is its last."""
+        iteration, context = plan.iteration, sequence.computed
+        sequence.finishes = finishes = iteration + sequence.target - sequence.emitted - 1
+        last = iteration + 1 + sequence.limit_tokens - 2 - context
+        seen_late = self.batches_in_flight - 1 if sequence.stops else 0
+        sequence.leaves = leaves = min(finishes + seen_late, last)
+        if leaves > iteration:
+            self.clock.join(sequence, context, iteration + 1)
+        else:
+            sequence.offset, sequence.joined = context - iteration - 1, iteration + 1
+
+    def _leave_clock(self, sequence: Sequence) -> tuple[int, int]:
+        """Fold what happened on the clock into the sequence.
+
+        Returns its computed tokens, and how many of its decodes are in flight: their tokens are delivered late.
+        """
+        iteration = self.clock.iteration
+        end = min(iteration, sequence.leaves + 1)
+        if sequence.on_clock:
+            self.clock.remove(sequence)
+        delivered = self.flights[0].iteration if self.flights else iteration
+        if delivered > sequence.joined:
+            sequence.emitted += min(delivered, end) - sequence.joined
+            sequence.last_token_ns = self.ended_ns
+            sequence.max_itl_ns = max(sequence.max_itl_ns, self.gaps.longest_since(sequence.joined))
+        in_flight = 0
+        for flight in self.flights:
+            if sequence.joined <= flight.iteration <= min(end - 1, sequence.finishes):
+                flight.late.append(sequence)
+                in_flight += 1
+            if sequence in flight.finishing:
+                flight.finishing.remove(sequence)
+        return sequence.offset + end, in_flight
+
+    def _sum_up(self, plan: Plan) -> None:
+        clock, window = self.clock, self.window
+        sequences = tokens = pairs = context = window_pairs = window_tokens = 0
+        for sequence, new in plan.prefills:
+            full = sequence.computed
+            prefix = full - new
+            sequences += 1
+            tokens += new
+            context += full
+            pairs += (full * (full + 1) - prefix * (prefix + 1)) // 2
+            if window is not None:
+                window_pairs += _window_pairs(prefix, full, window)
+                window_tokens += min(prefix, window - 1) + new
+        decodes = clock.count - len(plan.delayed)
+        decode_context, decode_window = clock.context(), clock.window_context()
+        for sequence in plan.delayed:
+            later = sequence.offset + plan.iteration + 1
+            decode_context -= later
+            decode_window -= later if window is None else min(later, window)
+        plan.decodes = decodes
+        plan.batch = Batch(
+            sequences,
+            tokens,
+            pairs,
+            context,
+            decodes,
+            decode_context,
+            decodes + len(plan.sampled),
+            pairs if window is None else window_pairs,
+            context if window is None else window_tokens,
+            decode_window,
+        )
+        plan.running, plan.waiting = len(self.running), len(self.waiting)
+        plan.kv_blocks = self.kv.blocks - self.kv.free
+
+
+def _window_pairs(prefix: int, full: int, window: int) -> int:
+    """Query-key pairs of new positions prefix .. full - 1 when position p attends to min(p + 1, window) keys."""
+    turn = max(prefix, min(full, window))
+    growing = (turn * (turn + 1) - prefix * (prefix + 1)) // 2
+    return growing + (full - turn) * window

@@ -1,0 +1,171 @@
+"""vLLM's V1 scheduler, rule by rule, over the mechanics of ``EngineState``.
+
+A schedule is a map from request to tokens: there is no prefill phase and no decode phase. First the running requests
+get theirs, in order of admission; then, if nobody had to be preempted, waiting ones are admitted, strictly from the head
+of the queue. The decodes on the iteration clock are scheduled as one number whenever the order among them cannot matter.
+
+Source of the rules: vllm/v1/core/sched/scheduler.py and async_scheduler.py of vLLM 0.33.0 (Apache-2.0), as recorded in
+the cases that ``tests/conformance`` replays.
+"""
+
+from itertools import islice
+
+from llmsim.engine.plan import Plan, StoppedBy
+from llmsim.engine.sequence import Sequence
+from llmsim.engine.settings import VllmScheduler
+from llmsim.engine.state import EngineState
+
+
+class VllmPolicy:
+    """The scheduler of one engine. ``limits`` has its batch sizes resolved."""
+
+    __slots__ = ("_chunked", "_max_seqs", "_max_tokens", "_priority", "_reserve_prompt", "_state", "_threshold", "_watermark")
+
+    def __init__(self, limits: VllmScheduler, state: EngineState) -> None:
+        assert limits.max_num_seqs is not None
+        assert limits.max_num_batched_tokens is not None
+        self._state = state
+        self._max_seqs = limits.max_num_seqs
+        self._max_tokens = limits.max_num_batched_tokens
+        self._threshold = limits.long_prefill_token_threshold
+        self._chunked = limits.enable_chunked_prefill
+        self._reserve_prompt = limits.scheduler_reserve_full_isl
+        self._priority = limits.policy == "priority"
+        self._watermark = int(limits.watermark * (state.kv.blocks + 1))
+
+    def schedule(self) -> Plan | None:
+        """Plan the next iteration; None when there is nothing to do in it."""
+        state = self._state
+        clock = state.clock
+        plan = Plan(clock.iteration)
+        threshold = self._threshold
+        if threshold and len(state.running) + len(state.waiting) <= 1:
+            threshold = 0
+        budget = self._max_tokens
+        if not state.partial and clock.count <= budget and (due := clock.blocks_due()) <= state.kv.free:
+            state.kv.take(due)
+            budget -= clock.count
+        else:
+            budget = self._schedule_running(plan, budget, threshold)
+        if plan.preempted:
+            plan.stopped_by = "preempted"
+        elif state.waiting:
+            plan.stopped_by = self._admit(plan, budget, threshold)
+        if clock.count == len(plan.delayed) and not plan.prefills and not plan.preempted:
+            return None
+        state.close(plan)
+        return plan
+
+    def _schedule_running(self, plan: Plan, budget: int, threshold: int) -> int:
+        """Give running requests their tokens; returns what is left of the budget.
+
+        The order among them cannot matter when everyone gets what they want, or when the unfinished prompts stand last.
+        """
+        state, clock = self._state, self._state.clock
+        left = budget - clock.count
+        chunks = []
+        for sequence in state.partial:
+            wanted = sequence.length - sequence.computed
+            if threshold:
+                wanted = min(wanted, threshold)
+            chunks.append((sequence, wanted))
+        if left < 0 or (sum(wanted for _, wanted in chunks) > left and not self._partial_last()):
+            return self._walk(plan, budget, threshold)
+        cut = []
+        due = clock.blocks_due()
+        for sequence, wanted in chunks:
+            tokens = min(wanted, left)
+            left -= tokens
+            cut.append((sequence, tokens))
+            due += state.blocks_for(sequence.computed + tokens) - state.blocks_for(sequence.computed)
+        if due > state.kv.free:
+            return self._walk(plan, budget, threshold)
+        state.kv.take(clock.blocks_due())
+        for sequence, tokens in cut:
+            if tokens:
+                state.extend(plan, sequence, tokens)
+        return left
+
+    def _partial_last(self) -> bool:
+        state = self._state
+        return all(sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial)))
+
+    def _walk(self, plan: Plan, budget: int, threshold: int) -> int:
+        """Give running requests their tokens one by one, preempting when KV blocks run out."""
+        state = self._state
+        order = list(state.running)
+        given: dict[Sequence, int] = {}
+        index = 0
+        while index < len(order) and budget > 0:
+            sequence = order[index]
+            tokens = min(self._wanted(sequence, threshold), budget)
+            if tokens == 0:
+                index += 1
+                continue
+            computed = state.computed(sequence)
+            need = state.blocks_for(computed + tokens) - state.blocks_for(computed)
+            while need > state.kv.free:
+                victim, position = self._victim(order)
+                del order[position]
+                index -= position < index
+                returned = given.pop(victim, 0)
+                budget += returned
+                state.preempt(plan, victim, returned)
+                if victim is sequence:
+                    break
+            else:
+                self._give(plan, sequence, tokens, need)
+                given[sequence] = tokens
+                budget -= tokens
+                index += 1
+        for sequence in order[index:]:
+            if sequence.on_clock:
+                state.delay(plan, sequence)
+        return budget
+
+    def _wanted(self, sequence: Sequence, threshold: int) -> int:
+        if sequence.on_clock:
+            return 1
+        if sequence not in self._state.partial:
+            return 0
+        wanted = sequence.length - sequence.computed
+        return min(wanted, threshold) if threshold else wanted
+
+    def _victim(self, order: list[Sequence]) -> tuple[Sequence, int]:
+        """Who is preempted next: the last admitted, or the least important, then latest, the first of several."""
+        if not self._priority:
+            return order[-1], len(order) - 1
+        position = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
+        return order[position], position
+
+    def _give(self, plan: Plan, sequence: Sequence, tokens: int, need: int) -> None:
+        if sequence.on_clock:
+            self._state.kv.take(need)
+        else:
+            self._state.extend(plan, sequence, tokens)
+
+    def _admit(self, plan: Plan, budget: int, threshold: int) -> StoppedBy:
+        """Admit waiting requests from the head of the queue on; returns why it stopped."""
+        state = self._state
+        while state.waiting:
+            if budget <= 0:
+                return "budget"
+            if len(state.running) >= self._max_seqs:
+                return "slots"
+            sequence = state.waiting.head()
+            state.note_named_outputs(sequence)
+            hits, hits_free = state.kv.lookup(sequence)
+            found = hits * state.block_size
+            tokens = sequence.length - found
+            if threshold:
+                tokens = min(tokens, threshold)
+            if tokens > budget and not self._chunked:
+                return "budget"
+            tokens = min(tokens, budget)
+            target = sequence.length if self._reserve_prompt else found + tokens
+            spare = self._watermark if state.running else 0
+            if state.blocks_for(target) - hits + hits_free + spare > state.kv.free:
+                return "kv"
+            state.admit(plan, hits, tokens)
+            budget -= tokens
+        return "empty"

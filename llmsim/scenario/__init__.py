@@ -1,0 +1,7 @@
+"""Scenarios: what decides a run (``specification``, ``fields``), read from a file (``parser``) with keys
+replaced (``settings``), and its faults in plain words (``faults``)."""
+
+from llmsim.scenario.parser import load_scenario
+from llmsim.scenario.specification import Pool, Run, Scenario, scenario_schema
+
+__all__ = ["Pool", "Run", "Scenario", "load_scenario", "scenario_schema"]

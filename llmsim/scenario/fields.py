@@ -1,0 +1,99 @@
+"""Fields of a scenario that take more than their own type: a name, a path, or an object of the user's own."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    PositiveFloat,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+)
+
+from llmsim.catalog import entry, suggestion
+from llmsim.cluster.router import RouterSpec
+from llmsim.cost import CostSpec
+from llmsim.hardware import AcceleratorSpec, load_accelerator
+from llmsim.model import ModelSpec, load_model
+from llmsim.workload import PresetWorkload, TraceWorkload, WorkloadSpec
+
+SLO_KEYS = tuple(
+    f"{metric}_{statistic}_s"
+    for metric in ("ttft", "tpot", "itl", "e2e")
+    for statistic in ("mean", "p50", "p90", "p95", "p99")
+)
+"""Limits an SLO can set."""
+
+
+def _found_by(load: Callable[[str, Path | None], Any]) -> BeforeValidator:
+    def find(value: Any, info: ValidationInfo) -> Any:
+        return load(str(value), _folder(info)) if isinstance(value, str | Path) else value
+
+    return BeforeValidator(find)
+
+
+def _folder(info: ValidationInfo) -> Path | None:
+    """Where relative paths start: the folder of the scenario file; None: the working directory."""
+    return info.context["folder"] if info.context else None
+
+
+def _or_any_with(method: str) -> WrapValidator:
+    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
+        return value if callable(getattr(value, method, None)) else validate(value)
+
+    return WrapValidator(check)
+
+
+def _with_source(workload: Any, info: ValidationInfo) -> Any:
+    """The workload, if its preset or trace is there; its path as seen from the working directory."""
+    if isinstance(workload, PresetWorkload):
+        entry("workloads", workload.name)
+    if isinstance(workload, TraceWorkload):
+        workload = replace(workload, path=(_folder(info) or Path()) / workload.path)
+        if not workload.path.is_file():
+            raise ValueError(f"path = '{workload.path}': there is no such file")
+    return workload
+
+
+def _known_limit(key: str) -> str:
+    if key not in SLO_KEYS:
+        near = suggestion(key, SLO_KEYS)
+        raise ValueError(f"unknown limit{near or '; allowed: <ttft|tpot|itl|e2e>_<mean|p50|p90|p95|p99>_s'}")
+    return key
+
+
+def _sorted(limits: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(limits.items()))
+
+
+Model = Annotated[ModelSpec, _found_by(load_model), WithJsonSchema({"type": "string"})]
+"""A model: from a file its catalogue name or a path to a config.json, from Python also the specification."""
+
+Accelerator = Annotated[AcceleratorSpec, _found_by(load_accelerator), WithJsonSchema({"type": "string"})]
+"""An accelerator: from a file its catalogue name or a path to a .toml, from Python also the specification."""
+
+AnyRouter = Annotated[RouterSpec, _or_any_with("start")]
+"""A router of one of the kinds; from Python any object with the ``Router`` protocol's method."""
+
+AnyCost = Annotated[CostSpec, _or_any_with("start")]
+"""A cost of one of the kinds; from Python any object with ``start(deployment) -> CostModel``."""
+
+AnyWorkload = Annotated[WorkloadSpec, _or_any_with("generate"), AfterValidator(_with_source)]
+"""A workload of one of the kinds; from Python any object with ``generate(seed) -> RequestTable``."""
+
+Slo = Annotated[
+    dict[Annotated[str, AfterValidator(_known_limit)], PositiveFloat],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {key: {"type": "number", "exclusiveMinimum": 0} for key in SLO_KEYS},
+        }
+    ),
+    AfterValidator(_sorted),
+]
+"""Limits in seconds by name, such as ``ttft_p99_s``, sorted so that their order in a file changes nothing."""

@@ -1,0 +1,41 @@
+"""Every scenario of the repository runs to its end and answers its question."""
+
+from pathlib import Path
+
+import pytest
+
+from llmsim import load_scenario, simulate
+from llmsim.errors import ScenarioError
+from llmsim.scenario import Scenario
+
+FILES = sorted((Path(__file__).parent.parent / "scenarios").glob("*.toml"))
+
+
+def load_or_skip(path: Path) -> Scenario:
+    """The scenario; skips when its trace is not beside the repository."""
+    try:
+        return load_scenario(path)
+    except ScenarioError as error:
+        if "there is no such file" in str(error):
+            pytest.skip(f"its trace is not here: {error}")
+        raise
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_runs_to_its_end(path: Path) -> None:
+    results = simulate(load_or_skip(path))
+    requests = results.summary()["requests"]
+    assert requests["total"] > 0
+    assert requests["finished"] == requests["total"]
+    assert results.slo_met is not None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_its_first_lines_say_which_question_it_answers(path: Path) -> None:
+    comment = path.read_text().partition("\n\n")[0]
+    assert all(line.startswith("# ") for line in comment.splitlines())
+    assert "?" in comment
+
+
+def test_there_are_scenarios() -> None:
+    assert {"chat_h100", "azure_conversation"} <= {path.stem for path in FILES}
