@@ -1,4 +1,4 @@
-"""llmsim: a discrete-event simulator of LLM serving, from a scenario to latencies, GPUs, cost, and the reason.
+"""llmsim: a discrete-event simulator of LLM serving. From a scenario: latencies, GPUs, cost, and the reason.
 
 Where to start reading, in this order:
 

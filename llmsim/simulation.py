@@ -52,7 +52,7 @@ def simulate(
     start_ns, end_ns = _window(scenario, table, last_event_ns(recorder, rows))
     iterations = iteration_columns(rows, stages)
     totals = sum_up(recorder, rows, iterations, stages, start_ns, end_ns)
-    facts = _facts(scenario, fleet.events, start_ns, end_ns)
+    facts = _facts(scenario, fleet, start_ns, end_ns)
     requests = request_columns(recorder, table, stages)
     return Results(RunRecord(facts, totals, requests, iterations, preemption_columns(recorder)))
 
@@ -90,7 +90,9 @@ def _build(
             if decisions is not None and log is not None:
                 decisions.append(log)
             policy = VllmPolicy(limits, state)
-            replica = Replica(env, len(stations), state, policy, cost, recorder, log)
+            replica = Replica(
+                env, len(stations), state, policy, cost, recorder, leaps=scenario.run.leap, decisions=log
+            )
             stations.append(Station(replica, to_ns(cost.request_s), ledger.max_model_len, cache))
             stages.append(Stage(pool.name, cost, deployment.gpus, blocks))
     return stations, stages
@@ -104,7 +106,7 @@ def _window(scenario: Scenario, table: RequestTable, last_ns: int) -> tuple[int,
     return int(table.arrival_ns[table.after < 0].min()) + warm_up_ns, last_ns
 
 
-def _facts(scenario: Scenario, events: int, start_ns: int, end_ns: int) -> RunFacts:
+def _facts(scenario: Scenario, fleet: Fleet, start_ns: int, end_ns: int) -> RunFacts:
     deployments = [(pool, pool.deployment()) for pool in scenario.pools]
     gpus = [pool.replicas * deployment.gpus for pool, deployment in deployments]
     prices = [pool.accelerator.price_usd_per_hour for pool in scenario.pools]
@@ -117,7 +119,9 @@ def _facts(scenario: Scenario, events: int, start_ns: int, end_ns: int) -> RunFa
         replicas=sum(pool.replicas for pool in scenario.pools),
         window_start_s=start_ns / NS_PER_S,
         window_end_s=end_ns / NS_PER_S,
-        peak_flop_per_s=sum(count * d.peak_flop_per_s for count, (_, d) in zip(gpus, deployments, strict=True)),
+        peak_flop_per_s=sum(
+            count * d.peak_flop_per_s for count, (_, d) in zip(gpus, deployments, strict=True)
+        ),
         peak_hbm_bytes_per_s=sum(
             count * pool.accelerator.hbm_bandwidth_bytes_per_s
             for count, pool in zip(gpus, scenario.pools, strict=True)
@@ -125,8 +129,8 @@ def _facts(scenario: Scenario, events: int, start_ns: int, end_ns: int) -> RunFa
         cost_usd_per_hour=sum(known) if len(known) == len(prices) else None,
         slo=dict(scenario.slo),
         record=scenario.run.record,
-        events=events,
-        leaped_iterations=0,
+        events=fleet.events,
+        leaped_iterations=fleet.leaped_iterations,
         pools=[_pool_facts(pool) for pool in scenario.pools],
         notes=sorted({note for pool in scenario.pools for note in _notes(pool)}),
     )

@@ -22,7 +22,12 @@ def to_ns(seconds: float) -> int:
 def format_duration(seconds: float) -> str:
     """A duration for people: ``0.0123`` is ``12.3 ms``, ``7380`` is ``2.05 h``."""
     magnitude = abs(seconds)
-    for limit, unit, factor in ((1e-3, "us", 1e6), (1.0, "ms", 1e3), (120.0, "s", 1.0), (7200.0, "min", 1 / 60)):
+    for limit, unit, factor in (
+        (1e-3, "us", 1e6),
+        (1.0, "ms", 1e3),
+        (120.0, "s", 1.0),
+        (7200.0, "min", 1 / 60),
+    ):
         if magnitude < limit:
             return f"{seconds * factor:.3g} {unit}"
     return f"{seconds / 3600:.3g} h"

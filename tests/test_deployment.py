@@ -91,7 +91,9 @@ class TestKv:
         assert 2 * halved.block_bytes == a_deployment().ledger().block_bytes
 
     def test_the_stage_with_the_fewest_blocks_decides(self) -> None:
-        deployment = a_deployment(replace(load_model("llama-3.1-8b"), num_hidden_layers=31), pipeline_parallel_size=2)
+        deployment = a_deployment(
+            replace(load_model("llama-3.1-8b"), num_hidden_layers=31), pipeline_parallel_size=2
+        )
         assert [stage.layers for stage in stages(deployment)] == [16, 15]
         assert deployment.ledger().block_bytes == 16 * 16 * 4096
 
@@ -104,7 +106,9 @@ class TestKv:
 
     @given(gib=st.floats(24, 192), more=st.floats(0, 64), utilization=st.floats(0.8, 1))
     def test_more_memory_never_holds_fewer_tokens(self, gib: float, more: float, utilization: float) -> None:
-        deployment = a_deployment(gpu_memory_utilization=utilization, max_num_seqs=128, max_num_batched_tokens=2048)
+        deployment = a_deployment(
+            gpu_memory_utilization=utilization, max_num_seqs=128, max_num_batched_tokens=2048
+        )
         small, large = (with_memory(deployment, size * GIB).ledger() for size in (gib, gib + more))
         assert small.num_gpu_blocks <= large.num_gpu_blocks
 
@@ -112,7 +116,9 @@ class TestKv:
 class TestLedger:
     def test_the_parts_make_the_whole(self) -> None:
         ledger = a_deployment().ledger()
-        parts = ledger.weights_bytes + ledger.activation_bytes + ledger.non_torch_bytes + ledger.cuda_graph_bytes
+        parts = (
+            ledger.weights_bytes + ledger.activation_bytes + ledger.non_torch_bytes + ledger.cuda_graph_bytes
+        )
         assert parts + ledger.kv_pool_bytes == pytest.approx(ledger.requested_bytes)
         assert 0 <= ledger.kv_pool_bytes - ledger.num_gpu_blocks * ledger.block_bytes < ledger.block_bytes
 
@@ -123,7 +129,7 @@ class TestLedger:
     def test_it_prints_a_line_a_part(self) -> None:
         text = "\n".join(a_deployment().ledger().lines())
         assert re.search(r"weights +14\.96 GiB", text)
-        assert re.search(r"[\d,]+ blocks of 16 tokens", text)
+        assert re.search(r"[\d,]+ blocks of 16 tokens, 2 MiB each", text)
 
     def test_the_activation_peak_of_29000_tokens_is_2_99_gib(self) -> None:
         """vLLM issue 10517: an 8B that profiles its whole context."""
@@ -165,7 +171,9 @@ class TestMaxModelLen:
         named = re.search(r"at most (\d+)", str(error.value))
         assert named
         largest = int(named.group(1))
-        assert a_deployment(num_gpu_blocks_override=100, max_model_len=largest).ledger().max_model_len == largest
+        assert (
+            a_deployment(num_gpu_blocks_override=100, max_model_len=largest).ledger().max_model_len == largest
+        )
         with pytest.raises(ScenarioError):
             a_deployment(num_gpu_blocks_override=100, max_model_len=largest + 1).ledger()
 
@@ -183,7 +191,7 @@ class TestMaxModelLen:
 
 class TestFit:
     def test_the_error_names_the_smallest_size_that_fits(self) -> None:
-        with pytest.raises(ScenarioError, match=r"short") as error:
+        with pytest.raises(ScenarioError, match=r"GiB more than") as error:
             a_deployment("llama-3.1-70b").ledger()
         named = re.search(r"tensor_parallel_size = (\d+) would fit", str(error.value))
         assert named
@@ -195,7 +203,11 @@ class TestFit:
     def test_beyond_a_node_it_names_the_accelerators(self) -> None:
         with pytest.raises(ScenarioError, match="16 accelerators"):
             a_deployment("llama-3.1-405b").ledger()
-        assert a_deployment("llama-3.1-405b", tensor_parallel_size=8, pipeline_parallel_size=2).ledger().kv_tokens
+        assert (
+            a_deployment("llama-3.1-405b", tensor_parallel_size=8, pipeline_parallel_size=2)
+            .ledger()
+            .kv_tokens
+        )
 
     def test_without_room_for_overheads_nothing_would_fit(self) -> None:
         with pytest.raises(ScenarioError, match="no number"):
@@ -233,7 +245,8 @@ def a_qwen(layers: int, hidden: int, heads: int, kv_heads: int, width: int, **gi
 def logged_servers() -> dict[int, Deployment]:
     """The servers of ``kv_capacity.csv``, by id, with what each row and its notes state of their settings.
 
-    Memory in GiB is the log's where it prints it (RTX 3090, and a 24 GB card in row 15), otherwise what CUDA reports.
+    Memory in GiB is the log's where it prints it (RTX 3090, and a 24 GB card in row 15), otherwise what CUDA
+    reports.
     """
 
     def gpu(name: str, gib: float) -> Any:

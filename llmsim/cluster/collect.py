@@ -95,7 +95,12 @@ def preemption_columns(recorder: Recorder) -> Columns:
 
 
 def sum_up(
-    recorder: Recorder, rows: dict[str, Ints], iterations: Columns, stages: list[Stage], start_ns: int, end_ns: int
+    recorder: Recorder,
+    rows: dict[str, Ints],
+    iterations: Columns,
+    stages: list[Stage],
+    start_ns: int,
+    end_ns: int,
 ) -> Totals:
     """Sums over the measured window from ``start_ns`` to ``end_ns``; what spans an edge counts by its share."""
     duration = max(end_ns - start_ns, 0)
@@ -187,4 +192,3 @@ def _level(changes: list[tuple[Ints, int]], start_ns: int, end_ns: int) -> tuple
 def _seconds(times_ns: Ints) -> Floats:
     """Nanoseconds as seconds; -1, a time that never came, as NaN."""
     return np.where(times_ns < 0, np.nan, times_ns / NS_PER_S)
-

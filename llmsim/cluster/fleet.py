@@ -35,7 +35,12 @@ class Fleet:
     """The run itself: who is sent where, and when it is over."""
 
     def __init__(
-        self, env: Environment, table: RequestTable, stations: list[Station], router: Chooser, recorder: Recorder
+        self,
+        env: Environment,
+        table: RequestTable,
+        stations: list[Station],
+        router: Chooser,
+        recorder: Recorder,
     ) -> None:
         self._env = env
         self._table = table
@@ -62,6 +67,11 @@ class Fleet:
             if progress is not None and self.events % _EVENTS_BETWEEN_REPORTS == 0:
                 progress(env.now / 1e9, self.done, len(self._table))
         self._close(horizon_ns)
+
+    @property
+    def leaped_iterations(self) -> int:
+        """Iterations that needed no event of their own."""
+        return sum(replica.leaped_iterations for replica in self._replicas)
 
     def ended(self, sequence: Sequence) -> None:
         """A replica has let go of a request."""
@@ -115,6 +125,9 @@ class Fleet:
 
     def _close(self, horizon_ns: int | None) -> None:
         """Every request that has not ended is in flight at the horizon, or can never go on."""
+        if horizon_ns is not None:
+            for replica in self._replicas:
+                replica.stop(horizon_ns)
         outcome, reason = ("aborted", "stuck") if horizon_ns is None else ("in_flight", "horizon")
         for sequence, station in list(self._live.values()):
             station.replica.settle(sequence)

@@ -2,7 +2,8 @@
 
 ``AnalyticCost`` is the physics: a roofline over the operators of a deployment. ``LinearCost`` is three
 numbers, for laws of queueing theory and recorded cases. A cost specification is started on a deployment and
-gives a ``CostModel``."""
+gives a ``CostModel``.
+"""
 
 from typing import Annotated
 

@@ -2,20 +2,26 @@
 
 ``AnalyticCost`` is what a scenario names. Started on a deployment it lists the operators (``layers``), and
 folds them: what depends on the number of tokens alone is looked up, and an iteration computes one attention
-layer of each sort."""
+layer of each sort.
+"""
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from llmsim.cost.base import Account, Batch, CostModel, Floats, Ints, Step
 from llmsim.cost.ideal import IdealModel
-from llmsim.cost.layers import StageOperators, attention_operators, experts_touched, stage_operators
+from llmsim.cost.layers import (
+    StageOperators,
+    attention_operators,
+    experts_touched,
+    operators,
+    stage_operators,
+)
 from llmsim.cost.operators import Operator, Statistics, seconds, total
-from llmsim.deployment import Deployment, layout
+from llmsim.deployment import Deployment, Stage, layout
 from llmsim.specification import specification
 
 _TOKEN_COUNTS = 256
@@ -62,29 +68,16 @@ class AnalyticModel:
         window = attention_operators(deployment, window=True)
         self._deployment = deployment
         self._host = (efficiency.host_iteration_s, efficiency.host_sequence_s)
-        self._stages = [
-            _Stage(
-                stage_operators(deployment, stage), stage.layers - stage.window_layers, stage.window_layers
-            )
-            for stage in stages
-        ]
+        self._stages = [_Stage(stage_operators(deployment, each), each) for each in stages]
         self._full = (_fold(full.prefill), _fold(full.decode))
         self._window = (_fold(window.prefill), _fold(window.decode)) if stages[0].window_layers else ((), ())
         self._by_tokens: dict[int, tuple[float, ...]] = {}
         self._by_sampled: dict[int, float] = {}
-        self._accounted = [
-            [
-                *stage.operators.on_tokens,
-                *stage.operators.on_sampled,
-                *(replace(each, count=stage.full_layers) for each in (*full.prefill, *full.decode)),
-                *(replace(each, count=stage.window_layers) for each in (*window.prefill, *window.decode)),
-            ]
-            for stage in self._stages
-        ]
+        self._accounted = [list(operators(deployment, stage)) for stage in stages]
 
     @property
     def request_s(self) -> float:
-        """Time of a request outside the step loop; none when the hardware is ideal."""
+        """Time of a request outside the step loop, of the accelerator's host."""
         return self._deployment.accelerator.efficiency.request_s
 
     def step(self, batch: Batch) -> Step:
@@ -119,7 +112,7 @@ class AnalyticModel:
     def account(self, batches: Batch) -> Account:
         """What iterations did and spent their time on; the times are those of the slowest stage."""
         statistics = self._statistics(batches)
-        stages = [total(each.account(statistics) for each in operators) for operators in self._accounted]
+        stages = [total(each.account(statistics) for each in listed) for listed in self._accounted]
         tokens = statistics["tokens"]
         sequences = np.asarray(batches.prefill_sequences + batches.decode_sequences)
         host = np.where(tokens > 0, self._host[0] + self._host[1] * sequences, 0.0)
@@ -138,7 +131,7 @@ class AnalyticModel:
         if head is None:
             head = self._price_head(sampled)
         *earlier, last = (
-            price + stage.full_layers * full + stage.window_layers * window
+            price + stage.layers.full_layers * full + stage.layers.window_layers * window
             for price, stage in zip(fixed, self._stages, strict=True)
         )
         return [*earlier, last + head]
@@ -158,8 +151,8 @@ class AnalyticModel:
     def _price_head(self, sampled: int) -> float:
         """The time of the LM head and the sampler for so many rows."""
         statistics = {"sampled": np.array([sampled]), "tokens": np.array([sampled])}
-        operators = self._stages[-1].operators.on_sampled
-        price = float(seconds(total(each.account(statistics) for each in operators))[0])
+        listed = self._stages[-1].operators.on_sampled
+        price = float(seconds(total(each.account(statistics) for each in listed))[0])
         self._by_sampled[sampled] = price
         return price
 
@@ -171,8 +164,7 @@ class AnalyticModel:
 
 class _Stage(NamedTuple):
     operators: StageOperators
-    full_layers: float
-    window_layers: float
+    layers: Stage
 
 
 _Folded = tuple[int, float, int, float, int, float, float, float]
@@ -180,7 +172,7 @@ _Folded = tuple[int, float, int, float, int, float, float, float]
 positions in ``Batch``."""
 
 
-def _fold(operators: list[Operator]) -> tuple[_Folded, ...]:
+def _fold(kernels: list[Operator]) -> tuple[_Folded, ...]:
     """Operators on keys and values as coefficients: of seconds, by position in ``Batch``."""
     return tuple(
         (
@@ -193,13 +185,12 @@ def _fold(operators: list[Operator]) -> tuple[_Folded, ...]:
             each.fixed_bytes / each.bytes_per_s,
             each.launch_s,
         )
-        for each in operators
+        for each in kernels
     )
 
 
 def _attention_s(folded: tuple[_Folded, ...], batch: Batch, sqrt: Callable[[Any], Any]) -> Any:
-    """The time of one layer: numbers with ``math.sqrt``, arrays with ``numpy.sqrt``, equal to the last
-    bit."""
+    """The time of one layer: numbers with ``math.sqrt``, arrays with ``numpy.sqrt``, alike to a bit."""
     sum_s: Any = 0.0
     for work, work_s, read, read_s, rows, row_s, fixed_s, launch_s in folded:
         compute = batch[work] * work_s

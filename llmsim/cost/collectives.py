@@ -17,7 +17,8 @@ def all_reduce(deployment: Deployment, name: str, count: float, row_bytes: float
 
     At once each rank sends Z to n-1 others. In two passes, reduce-scatter and all-gather, it sends
     2*(n-1)/n*Z (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009); through an adding
-    switch (n+1)/n*Z: Z to be added, and its n-th part of the sum for all."""
+    switch (n+1)/n*Z: Z to be added, and its n-th part of the sum for all.
+    """
     passes = 2 * (ranks - 1) / ranks
     if switch_adds(deployment.link(ranks)):
         passes = min(passes, (ranks + 1) / ranks)

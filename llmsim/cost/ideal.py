@@ -1,7 +1,8 @@
 """The best a deployment could do: the roofline of textbooks, on the same operators as the analytic model.
 
 Compute, memory and links overlap perfectly and run at their peaks; activations never leave the chip, so that
-memory moves weights, keys and values only. An iteration takes as long as the busiest of the three."""
+memory moves weights, keys and values only. An iteration takes as long as the busiest of the three.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from llmsim.cost.base import Account, Batch, Floats, Ints, Step
-from llmsim.cost.layers import attention_operators, experts_touched, stage_operators
+from llmsim.cost.layers import experts_touched, operators
 from llmsim.cost.operators import Collective, Operator
-from llmsim.deployment import Deployment, Stage, layout
+from llmsim.deployment import Deployment, layout
 from llmsim.hardware import EfficiencySpec
 
 _PERFECT = EfficiencySpec(
@@ -53,8 +54,13 @@ class IdealModel:
         self._hbm_bytes_per_s = accelerator.hbm_bandwidth_bytes_per_s
         self._experts: dict[int, float] = {}
         self._stages = [
-            _coefficients(_operators(self._deployment, stage)) for stage in layout.stages(self._deployment)
+            _coefficients(operators(self._deployment, stage)) for stage in layout.stages(self._deployment)
         ]
+
+    @property
+    def request_s(self) -> float:
+        """Time of a request outside the step loop: none."""
+        return 0.0
 
     def step(self, batch: Batch) -> Step:
         """The time of one iteration; 0 for an empty batch."""
@@ -96,16 +102,7 @@ class IdealModel:
         return {**batch._asdict(), "tokens": tokens, "experts": experts}
 
 
-def _operators(deployment: Deployment, stage: Stage) -> Iterable[Operator | Collective]:
-    on_tokens, on_sampled = stage_operators(deployment, stage)
-    yield from on_tokens
-    yield from on_sampled
-    for window, layers in ((False, stage.layers - stage.window_layers), (True, stage.window_layers)):
-        prefill, decode = attention_operators(deployment, window=window)
-        yield from (replace(each, count=layers) for each in (*prefill, *decode))
-
-
-def _coefficients(operators: Iterable[Operator | Collective]) -> Mapping[tuple[str, bool], _Sums]:
+def _coefficients(listed: Iterable[Operator | Collective]) -> Mapping[tuple[str, bool], _Sums]:
     """Work by (statistic, whether per unit of it or once if it is not 0)."""
     result: dict[tuple[str, bool], _Sums] = {}
 
@@ -113,7 +110,7 @@ def _coefficients(operators: Iterable[Operator | Collective]) -> Mapping[tuple[s
         have = result.setdefault((statistic, per_unit), [0.0] * 5)
         result[statistic, per_unit] = [old + new for old, new in zip(have, work, strict=True)]
 
-    for each in operators:
+    for each in listed:
         if isinstance(each, Collective):
             sent = each.count * each.ring_bytes
             add(each.rows, True, 0.0, 0.0, 0.0, sent, sent / each.ring_bytes_per_s)

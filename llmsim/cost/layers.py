@@ -3,9 +3,11 @@ layer.
 
 ``stage_operators`` says what a pipeline stage runs on its tokens, whatever their context;
 ``attention_operators`` says what one attention layer runs on keys and values. Efficiencies and launch times
-are the accelerator's."""
+are the accelerator's.
+"""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,17 +45,17 @@ def stage_operators(deployment: Deployment, stage: Stage) -> StageOperators:
     """What a stage runs beside attention proper: projections, MLPs, experts, norms, exchanges and the LM
     head."""
     kernels = _Kernels(deployment)
-    operators: list[Operator | Collective] = []
-    for matrix in layout.attention_matrices(deployment):
-        operators.append(kernels.product(matrix, stage.layers))
+    on_tokens: list[Operator | Collective] = [
+        kernels.product(each, stage.layers) for each in layout.attention_matrices(deployment)
+    ]
     if stage.dense_layers:
-        operators += [kernels.product(each, stage.dense_layers) for each in layout.dense_matrices(deployment)]
+        on_tokens += [kernels.product(each, stage.dense_layers) for each in layout.dense_matrices(deployment)]
     if stage.moe_layers:
-        operators += [kernels.product(each, stage.moe_layers) for each in layout.shared_matrices(deployment)]
-        operators.append(kernels.experts(stage.moe_layers))
-    operators += kernels.elementwise(stage)
-    operators += kernels.exchanges(stage)
-    return StageOperators(operators, kernels.head() if stage.last else [])
+        on_tokens += [kernels.product(each, stage.moe_layers) for each in layout.shared_matrices(deployment)]
+        on_tokens.append(kernels.experts(stage.moe_layers))
+    on_tokens += kernels.elementwise(stage)
+    on_tokens += kernels.exchanges(stage)
+    return StageOperators(on_tokens, kernels.head() if stage.last else [])
 
 
 def attention_operators(deployment: Deployment, *, window: bool) -> AttentionOperators:
@@ -62,11 +64,23 @@ def attention_operators(deployment: Deployment, *, window: bool) -> AttentionOpe
     return kernels.latent_attention() if deployment.model.mla else kernels.attention(window)
 
 
+def operators(deployment: Deployment, stage: Stage) -> Iterator[Operator | Collective]:
+    """All that a stage runs in an iteration."""
+    on_tokens, on_sampled = stage_operators(deployment, stage)
+    yield from on_tokens
+    yield from on_sampled
+    for window, layers in ((False, stage.full_layers), (True, stage.window_layers)):
+        if layers:
+            prefill, decode = attention_operators(deployment, window=window)
+            yield from (replace(each, count=layers) for each in (*prefill, *decode))
+
+
 def experts_touched(deployment: Deployment, tokens: Any) -> Any:
     """Distinct experts of a rank that ``tokens`` tokens of each data-parallel rank visit, on average.
 
     (E/ep) * (1 - (1 - k/E)**T): each token chooses k of E experts evenly. All ranks are taken to have as many
-    tokens."""
+    tokens.
+    """
     moe = deployment.model.moe
     if moe is None:
         return tokens * 0.0
@@ -88,7 +102,7 @@ class _Kernels:
     def product(self, matrix: Matrix, count: float, rows: str = "tokens") -> Operator:
         """A matrix product: 2*M*N*K FLOPs; weights, inputs and outputs once through memory."""
         dtype = self.deployment.compute_dtype(matrix.dtype)
-        key = "fp8_block" if dtype == "fp8" and self.deployment.model.fp8_block_scales else dtype
+        key = self._scales(dtype) or dtype
         accelerator, efficiency = self.deployment.accelerator, self.deployment.accelerator.efficiency
         input_bytes = 1 if dtype in ("fp8", "int8", "fp4") else self._activation_bytes
         return Operator(
@@ -99,6 +113,7 @@ class _Kernels:
             work=rows,
             flop=2 * matrix.inputs * matrix.outputs,
             fixed_bytes=matrix.weight_bytes,
+            read=rows,
             flop_per_s=accelerator.peak_flop_per_s[dtype] * _of(efficiency.gemm_compute, key, dtype),
             bytes_per_s=accelerator.hbm_bandwidth_bytes_per_s * _of(efficiency.gemm_hbm, key, dtype),
             launch_s=_of(efficiency.gemm_launch_s, key, dtype),
@@ -114,7 +129,7 @@ class _Kernels:
         matrices = layout.expert_matrices(deployment)
         stored = deployment.weight_dtype
         dtype = deployment.compute_dtype(stored)
-        key = "fp8_block" if dtype == "fp8" and deployment.model.fp8_block_scales else stored
+        key = self._scales(dtype) or stored
         accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
         ranks = deployment.expert_parallel_size
         imbalance = 1 + efficiency.moe_imbalance_per_log2_ep * math.log2(ranks)
@@ -257,6 +272,11 @@ class _Kernels:
             **common,
         )
         return AttentionOperators([expand, prefill], [self.product(matrix, 1, "decode_sequences"), decode])
+
+    def _scales(self, dtype: str) -> str | None:
+        """The efficiency key of fp8 products with a scale a block, which other kernels compute; None
+        otherwise."""
+        return "fp8_block" if dtype == "fp8" and self.deployment.model.fp8_block_scales else None
 
     @property
     def _activation_flop_per_s(self) -> float:

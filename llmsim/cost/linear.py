@@ -13,8 +13,7 @@ from llmsim.specification import specification
 
 @specification
 class LinearCost:
-    """Iteration time = base_s + per_token_s * tokens + per_context_token_s * context tokens, all in
-    seconds."""
+    """Seconds of an iteration = base_s + per_token_s * tokens + per_context_token_s * context tokens."""
 
     kind: Literal["linear"] = "linear"
     base_s: NonNegativeFloat = 0.0
@@ -39,8 +38,8 @@ class LinearCost:
 
     def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
         """The times of iterations of ``sequences`` decodes; see ``CostModel.decode``."""
-        times: Floats = self.base_s + self.per_token_s * sequences + self.per_context_token_s * context_tokens
-        return times
+        context = context_tokens.astype(np.float64)
+        return self.base_s + self.per_token_s * sequences + self.per_context_token_s * context
 
     def account(self, batches: Batch) -> Account:
         """What iterations spent their time on. Work is not known: FLOPs and bytes are 0."""

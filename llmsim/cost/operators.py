@@ -2,7 +2,8 @@
 
 An ``Operator`` is a kernel on one accelerator: a soft roofline of FLOPs and HBM bytes, and its launch. A
 ``Collective`` is an exchange between accelerators. ``layers`` lists them for a deployment; ``analytic`` adds
-them up."""
+them up.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Operator:
     Each run takes ``sqrt(compute**2 + memory**2) + launch_s``, where compute = flop * work / flop_per_s and
     memory = (fixed_bytes + read_bytes * read + row_bytes * rows) / bytes_per_s; ``work``, ``read`` and
     ``rows`` name statistics. The soft maximum lies between the larger side and the sum: a kernel overlaps the
-    two, but not wholly."""
+    two, but not wholly.
+    """
 
     name: str
     count: float
@@ -71,7 +73,8 @@ class Collective:
 
     All at once: ``one_shot_bytes`` sent a row after ``one_shot_launch_s``; or in pieces, around a ring or
     through the switch: ``ring_bytes`` sent a row after ``ring_launch_s``. Communication libraries choose
-    likewise."""
+    likewise.
+    """
 
     name: str
     count: float

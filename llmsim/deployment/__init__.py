@@ -2,7 +2,8 @@
 leaves.
 
 Between the facts (``model``, ``hardware``) and those who use them: the scheduler takes the size of its KV
-pool from ``Deployment.ledger``, the cost model takes the matrices of each pipeline stage from ``layout``."""
+pool from ``Deployment.ledger``, the cost model takes the matrices of each pipeline stage from ``layout``.
+"""
 
 from llmsim.deployment.layout import Matrix, Stage
 from llmsim.deployment.memory import MemoryLedger, batch_defaults

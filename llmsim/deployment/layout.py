@@ -1,7 +1,8 @@
 """Which layers a pipeline stage has, and which weight matrices a tensor parallel rank holds of each.
 
 The one place that cuts a model into shards: memory counts the bytes of these matrices, the cost model their
-products."""
+products.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,11 @@ class Stage(NamedTuple):
     def layers(self) -> int:
         """All its layers."""
         return self.dense_layers + self.moe_layers
+
+    @property
+    def full_layers(self) -> float:
+        """Layers that attend to the whole context."""
+        return self.layers - self.window_layers
 
 
 def stages(deployment: "Deployment") -> list[Stage]:

@@ -66,10 +66,11 @@ class MemoryLedger:
             ("- CUDA graphs", self.cuda_graph_bytes),
             ("= KV pool", self.kv_pool_bytes),
         )
+        block = format_bytes(self.block_bytes)
         return [
             *(f"{label:<26}{format_bytes(value):>12}" for label, value in rows),
-            f"{self.num_gpu_blocks:,} blocks of {self.block_size} tokens, {format_bytes(self.block_bytes)} each: "
-            f"{self.kv_tokens:,} tokens, {self.max_concurrency:.2f} requests of {self.max_model_len:,} tokens",
+            f"{self.num_gpu_blocks:,} blocks of {self.block_size} tokens, {block} each",
+            f"{self.kv_tokens:,} tokens, {self.max_concurrency:.2f} times {self.max_model_len:,}",
             *self.notes,
         ]
 
@@ -153,7 +154,8 @@ def _overheads(deployment: "Deployment") -> tuple[float, float, float]:
     The peak is the larger of the forward pass and the sampler in the profiling run. Per vocabulary entry and
     sequence the V1 sampler holds 16 bytes (float32 logits, their sorted copy, int64 indices); the V0 engine's
     log of vLLM pull request 10511 (8B, 1.26 GiB at 256 sequences) gives 40. Non-torch memory is what vLLM
-    0.15 logs leave besides: 0.7 GiB; V0 logs print 0.07 to 0.35 GiB."""
+    0.15 logs leave besides: 0.7 GiB; V0 logs print 0.07 to 0.35 GiB.
+    """
     if deployment.kv_overhead_bytes is not None:
         return 0.0, deployment.kv_overhead_bytes, 0.0
     version = tuple(int(part) for part in deployment.engine_version.split(".")[:2])
@@ -174,7 +176,8 @@ def _forward_bytes_per_token(deployment: "Deployment") -> float:
 
     Residual, normed input and output, with gate, up and their product: 2.99 GiB at 29,000 tokens of an 8B
     model, as logged in vLLM issue 10517. A fused MoE kernel holds a copy of all that for each expert a token
-    visits."""
+    visits.
+    """
     model, size = deployment.model, dtype_bytes(deployment.activation_dtype)
     dense = 3 * model.intermediate_size / deployment.tensor_parallel_size
     if model.moe is None:
@@ -201,25 +204,27 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
         return largest, (lowered,) if largest < model_limit else ()
     if asked > model_limit:
         raise ScenarioError(
-            f"max_model_len = {asked} is longer than the {model_limit} tokens {deployment.model.name} is made for "
-            f"(max_position_embeddings); allowed: at most {largest}, or 'auto'"
+            f"max_model_len = {asked} is longer than the {model_limit} tokens (max_position_embeddings) of "
+            f"{deployment.model.name}; allowed: at most {largest}, or 'auto'"
         )
     if -(-asked // rank.block_size) > rank.num_gpu_blocks - 1 and not deployment.allow_long_max_model_len:
         raise ScenarioError(
-            f"max_model_len = {asked} does not fit: the KV pool of {rank.num_gpu_blocks} blocks holds {pool_limit} "
-            f"tokens beside the null block; allowed: at most {largest}, or 'auto'"
+            f"max_model_len = {asked} does not fit: the KV pool of {rank.num_gpu_blocks} blocks holds "
+            f"{pool_limit} tokens beside the null block; allowed: at most {largest}, or 'auto'"
         )
     return asked, ()
 
 
 def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:
-    missing = 2 * rank.block_bytes - rank.kv_pool_bytes
-    overhead = rank.activation_bytes + rank.non_torch_bytes + rank.cuda_graph_bytes
+    overhead = format_bytes(rank.activation_bytes + rank.non_torch_bytes + rank.cuda_graph_bytes)
+    least = 2 * rank.block_bytes
     return (
-        f"{deployment.model.name} does not fit on {deployment.accelerator.name} with tensor_parallel_size = "
-        f"{deployment.tensor_parallel_size}, pipeline_parallel_size = {deployment.pipeline_parallel_size}: "
-        f"{format_bytes(rank.weights_bytes)} of weights and {format_bytes(overhead)} of overhead a GPU leave the KV "
-        f"pool {format_bytes(missing)} short of {format_bytes(rank.requested_bytes)}; {_what_fits(deployment)}"
+        f"{deployment.model.name} does not fit on {deployment.accelerator.name} with "
+        f"tensor_parallel_size = {deployment.tensor_parallel_size}, "
+        f"pipeline_parallel_size = {deployment.pipeline_parallel_size}: on each, "
+        f"{format_bytes(rank.weights_bytes)} of weights, {overhead} of overhead and {format_bytes(least)} for the "
+        f"least KV pool are {format_bytes(least - rank.kv_pool_bytes)} more than the "
+        f"{format_bytes(rank.requested_bytes)} of gpu_memory_utilization; {_what_fits(deployment)}"
     )
 
 

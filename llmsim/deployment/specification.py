@@ -23,7 +23,7 @@ class Deployment:
     data_parallel_size: PositiveInt = 1
     enable_expert_parallel: bool = False
     """Experts are divided over the tensor * data parallel ranks, instead of each being cut into slices."""
-    dtype: Dtype | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """Of activations and unquantized weights; None: the model's."""
     quantization: Dtype | None = None
     """Of the linear layers' weights; None: the model's."""
@@ -38,7 +38,8 @@ class Deployment:
     max_model_len: PositiveInt | Literal["auto"] = "auto"
     """auto: the smaller of the model's and what the KV pool holds."""
     allow_long_max_model_len: bool = False
-    """Accept an explicit max_model_len that the KV pool cannot hold, which a real server refuses to start with."""
+    """Accept an explicit max_model_len that the KV pool cannot hold, which a real server refuses to start
+    with."""
     num_gpu_blocks_override: int | None = Field(None, ge=2)
     """Replaces the computed pool, null block included; memory is then not checked."""
     kv_overhead_bytes: float | None = Field(None, ge=0)
@@ -90,7 +91,8 @@ class Deployment:
         """In which a product with such weights is computed, as a key of ``peak_flop_per_s``.
 
         int4 and mxfp4 are weight-only: vLLM's Marlin kernels multiply in 16 bit. fp8, int8 and nvfp4 multiply
-        as they are where the accelerator can, otherwise in 16 bit too."""
+        as they are where the accelerator can, otherwise in 16 bit too.
+        """
         wanted = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4", "float32": "float32"}.get(
             weight_dtype, "bfloat16"
         )

@@ -43,3 +43,10 @@ class Plan:
     kv_blocks: int = 0
     start_ns: int = 0
     end_ns: int = 0
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing happens at its end but that every decode has one token more."""
+        return not (
+            self.sampled or self.finishing or self.late or self.rejoined or self.delayed or self.preempted
+        )

@@ -134,7 +134,18 @@ def _shared_streams(table: RequestTable) -> frozenset[int]:
 class PrefixCache:
     """KV memory in which released blocks can be found again until they are reused. See ``KvCache``."""
 
-    __slots__ = ("_blank", "_copies", "_keys", "_next", "_reusable", "_runs", "_users", "blocks", "free", "keys")
+    __slots__ = (
+        "_blank",
+        "_copies",
+        "_keys",
+        "_next",
+        "_reusable",
+        "_runs",
+        "_users",
+        "blocks",
+        "free",
+        "keys",
+    )
 
     def __init__(self, blocks: int, keys: PromptKeys) -> None:
         self.blocks = blocks

@@ -7,10 +7,13 @@ does not know that iteration's tokens). When the oldest iteration ends its token
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
 from simpy import Environment, Event
 
 from llmsim.cost.base import CostModel
 from llmsim.engine.decisions import Decisions
+from llmsim.engine.leap import Leap, propose
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
 from llmsim.engine.plan import STOPPED_BY, Plan
 from llmsim.engine.sequence import NEVER, Sequence
@@ -28,9 +31,13 @@ class Replica:
         "_decisions",
         "_env",
         "_free_ns",
+        "_leap",
+        "_leaps",
+        "_moment",
         "_policy",
         "_recorder",
         "_schedule_pending",
+        "leaped_iterations",
         "number",
         "on_end",
         "outstanding",
@@ -45,6 +52,8 @@ class Replica:
         policy: VllmPolicy,
         cost: CostModel,
         recorder: Recorder,
+        *,
+        leaps: bool = True,
         decisions: Decisions | None = None,
     ) -> None:
         self._env = env
@@ -56,6 +65,9 @@ class Replica:
         self._decisions = decisions
         self._schedule_pending = False
         self._free_ns = 0
+        self._leaps = leaps and decisions is None
+        self._leap: Leap | None = None
+        self.leaped_iterations = 0
         self.on_end: Callable[[Sequence], None] = _forget
         """Called when a request leaves."""
         self.outstanding = 0
@@ -63,12 +75,24 @@ class Replica:
 
     def deliver(self, sequence: Sequence) -> None:
         """Put a request into the waiting queue, now."""
-        sequence.queued_ns = int(self._env.now)
+        now = int(self._env.now)
+        sequence.queued_ns = now
+        leads = self.state.waiting.would_lead(sequence)
         self.state.waiting.add(sequence)
         if self._decisions is not None:
             self._decisions.arrived(sequence)
         if not self.state.flights:
             self._schedule_soon()
+        elif self._leap is not None:
+            self._arrive_in_leap(self._leap, now, leads)
+
+    def _arrive_in_leap(self, leap: Leap, now: int, leads: bool) -> None:
+        """Only a request that would be admitted next can change what the leap has planned."""
+        if leads:
+            leap.cut(now)
+            self._moment.cancel()
+            self._moment = Moment(self._env, leap.over_ns, ITERATION_ENDS + self.number, self._end_iteration)
+        leap.arrived_before.append(leap.planned_before(now))
 
     def _schedule_soon(self) -> None:
         if not self._schedule_pending:
@@ -79,17 +103,23 @@ class Replica:
         """Plan iterations until enough are in flight, and wait for the oldest."""
         self._schedule_pending = False
         state = self.state
-        while len(state.flights) < state.batches_in_flight:
+        flights = state.flights
+        while len(flights) < state.batches_in_flight:
             plan = self._policy.schedule()
             if plan is None:
                 break
             self._start(plan)
-        if state.flights:
-            Moment(self._env, state.flights[0].end_ns, ITERATION_ENDS + self.number, self._end_iteration)
-        elif self._decisions is not None and state.waiting:
-            self._decisions.stuck(int(self._env.now), state)
+        if not flights:
+            if self._decisions is not None and state.waiting:
+                self._decisions.stuck(int(self._env.now), state)
+            return
+        if self._leaps and len(flights) == state.batches_in_flight:
+            self._leap = propose(state, self._cost)
+        due = flights[0].end_ns if self._leap is None else self._leap.over_ns
+        self._moment = Moment(self._env, due, ITERATION_ENDS + self.number, self._end_iteration)
 
     def _start(self, plan: Plan) -> None:
+        """Let a planned iteration begin when the one before it is done."""
         now = int(self._env.now)
         batch = plan.batch
         plan.start_ns = max(now, self._free_ns)
@@ -112,19 +142,70 @@ class Replica:
             self._decisions.planned(plan, now, self.state)
 
     def _end_iteration(self, event: Event) -> None:
-        """Deliver the oldest iteration's tokens and plan the next one."""
-        env = self._env
-        plan = self.state.flights.popleft()
+        """Deliver the oldest iteration's tokens, or a leap's, and plan the next one."""
+        env, flights = self._env, self.state.flights
+        if self._leap is None:
+            self._land(flights.popleft())
+        else:
+            self._carry_out(self._leap, self._leap.iterations + 1)
+        if env.peek() > env.now:
+            self._schedule()
+        else:
+            self._schedule_soon()
+
+    def _land(self, plan: Plan) -> None:
+        """An iteration has ended: tokens out, finished requests leave, blocks freed."""
         ended = self._deliver_tokens(plan)
         for sequence in ended:
             self._finish(sequence)
         self._record(plan)
         if self._decisions is not None:
             self._decisions.ended(plan, ended, self.state)
-        if env.peek() > env.now:
-            self._schedule()
-        else:
-            self._schedule_soon()
+
+    def _carry_out(self, leap: Leap, landed: int) -> None:
+        """Make a leap's iterations happen; ``landed`` of those in flight before and of the leap's have ended."""
+        self._leap = None
+        state = self.state
+        before = len(state.flights)
+        columns = leap.columns(state.block_size, state.clock.residues)
+        gone = leap.carry_out(state)
+        for _ in range(min(landed, before)):
+            self._land(state.flights.popleft())
+        if not leap.iterations:
+            return
+        self.leaped_iterations += leap.iterations
+        self._free_ns = int(columns["end_ns"][-1])
+        done = max(0, landed - before)
+        later = [self._repeat(leap.plan, columns, i) for i in range(done, leap.iterations)]
+        if done:
+            last = self._repeat(leap.plan, columns, done - 1)
+            state.depart(last, [] if later else gone)
+            self._land_run(last, {name: column[:done] for name, column in columns.items()})
+        if later:
+            state.depart(later[-1], gone)
+            state.flights.extend(later)
+
+    def _land_run(self, last: Plan, columns: dict[str, NDArray[np.int64]]) -> None:
+        """Consecutive iterations of a leap have ended, of which only the last can end a request."""
+        ends = columns["end_ns"]
+        if len(ends) > 1:
+            self.state.gaps.push(last.iteration - 1, int(np.max(ends[:-1] - columns["start_ns"][:-1])))
+            self.state.ended_ns = int(ends[-2])
+        row = self._row(last)
+        for sequence in self._deliver_tokens(last):
+            self._finish(sequence)
+        self._recorder.run(row, columns)
+
+    def _repeat(self, plan: Plan, columns: dict[str, NDArray[np.int64]], number: int) -> Plan:
+        """An iteration of a leap as a plan of its own."""
+        values = {name: int(column[number]) for name, column in columns.items()}
+        batch = plan.batch._replace(
+            decode_context_tokens=values.pop("decode_context_tokens"),
+            decode_window_tokens=values.pop("decode_window_tokens"),
+        )
+        return Plan(
+            **values, batch=batch, decodes=plan.decodes, running=plan.running, stopped_by=plan.stopped_by
+        )
 
     def _deliver_tokens(self, plan: Plan) -> list[Sequence]:
         """Hand out the tokens of an iteration; returns the sequences that ended with it, in order of admission."""
@@ -196,6 +277,12 @@ class Replica:
         )
         self.on_end(sequence)
 
+    def stop(self, now_ns: int) -> None:
+        """The run is over at ``now_ns``: iterations that have ended by then have happened, later ones have not."""
+        if self._leap is not None:
+            self._leap.cut(now_ns + 1)
+            self._carry_out(self._leap, self._leap.iterations)
+
     def settle(self, sequence: Sequence) -> None:
         """Bring the tokens that a sequence has emitted on the clock up to now into the sequence."""
         state = self.state
@@ -206,7 +293,11 @@ class Replica:
             sequence.max_itl_ns = max(sequence.max_itl_ns, state.gaps.longest_since(sequence.joined))
 
     def _record(self, plan: Plan) -> None:
-        self._recorder.iteration(
+        self._recorder.iteration(self._row(plan))
+
+    def _row(self, plan: Plan) -> tuple[int, ...]:
+        """An iteration as ``ITERATION_FIELDS``."""
+        return (
             self.number,
             plan.iteration,
             plan.start_ns,

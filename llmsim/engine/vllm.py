@@ -19,7 +19,16 @@ from llmsim.engine.state import EngineState
 class VllmPolicy:
     """The scheduler of one engine. ``limits`` has its batch sizes resolved."""
 
-    __slots__ = ("_chunked", "_max_seqs", "_max_tokens", "_priority", "_reserve_prompt", "_state", "_threshold", "_watermark")
+    __slots__ = (
+        "_chunked",
+        "_max_seqs",
+        "_max_tokens",
+        "_priority",
+        "_reserve_prompt",
+        "_state",
+        "_threshold",
+        "_watermark",
+    )
 
     def __init__(self, limits: VllmScheduler, state: EngineState) -> None:
         assert limits.max_num_seqs is not None
@@ -88,7 +97,9 @@ class VllmPolicy:
 
     def _partial_last(self) -> bool:
         state = self._state
-        return all(sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial)))
+        return all(
+            sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial))
+        )
 
     def _walk(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens one by one, preempting when KV blocks run out."""

@@ -66,7 +66,7 @@ FIGURES: tuple[tuple[str, Callable[[Results], go.Figure], str, str], ...] = (
         figures.latency_over_time,
         "Latency over time",
         "The dark line is the median, the coloured one the p99 of each moment, the shade reaches to the "
-        "maximum: peaks in the gaps between tokens are iterations that also computed prompts of others.",
+        "maximum: peaks of the gaps are iterations that also computed prompts of others.",
     ),
     (
         "slowest",

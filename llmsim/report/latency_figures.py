@@ -11,14 +11,13 @@ from llmsim.report.style import (
     INK,
     LIMIT,
     METRIC_COLOURS,
-    METRIC_NAMES,
     PART_STYLES,
     a_figure,
     empty_note,
     faint,
     line,
 )
-from llmsim.report.tables import slo_name
+from llmsim.report.tables import METRIC_NAMES, slo_name
 from llmsim.results.attribution import attribute
 from llmsim.results.metrics import latencies
 from llmsim.results.record import Columns
@@ -89,28 +88,31 @@ def _draw_distribution_limits(figure: go.Figure, slo: dict[str, float]) -> None:
 
 
 def latency_over_time(results: Results) -> go.Figure:
-    """TTFT by time of arrival and the gaps between tokens by time, as median, p99 and maximum per bin."""
+    """TTFT by arrival, TPOT by end and the gaps between tokens by time: median, p99 and maximum per bin."""
     requests, iterations = results.record.requests, results.record.iterations
-    edges_s = edges_of(results, BINS // 2)
-    whole = len(iterations["start_s"]) > 0
-    gaps_title = "Gap between tokens (ITL), by time" if whole else "Mean gap of a request (TPOT), by its end"
-    figure = a_figure(
-        rows=2,
-        height=460,
-        shared_xaxes=True,
-        vertical_spacing=0.12,
-        subplot_titles=("TTFT of requests, by arrival", gaps_title),
-    )
     if not len(requests["arrival_s"]):
-        return empty_note(figure, NO_REQUESTS)
+        return empty_note(a_figure(), NO_REQUESTS)
     of_metric = latencies(requests)
-    _draw_spread(figure, 1, requests["arrival_s"], of_metric["ttft"], edges_s, METRIC_COLOURS["ttft"])
-    time_s, gap_s = _token_gaps(iterations) if whole else (requests["finish_s"], of_metric["tpot"])
-    _draw_spread(figure, 2, time_s, gap_s, edges_s, METRIC_COLOURS["tpot"])
+    panels = {
+        "ttft": ("TTFT of requests, by arrival", requests["arrival_s"], of_metric["ttft"]),
+        "tpot": ("TPOT of requests, by end", requests["finish_s"], of_metric["tpot"]),
+    }
+    if len(iterations["start_s"]):
+        panels["itl"] = ("Gaps between tokens (ITL), an iteration each", *_token_gaps(iterations))
+    figure = a_figure(
+        rows=len(panels),
+        height=80 + 190 * len(panels),
+        shared_xaxes=True,
+        vertical_spacing=0.09,
+        subplot_titles=[title for title, _, _ in panels.values()],
+    )
+    edges_s = edges_of(results, BINS // 2)
+    for row, (metric, (_, time_s, values)) in enumerate(panels.items(), 1):
+        _draw_spread(figure, row, time_s, values, edges_s, METRIC_COLOURS[metric])
     for key, limit_s in results.facts.slo.items():
-        row = {"ttft": 1, "tpot": 2, "itl": 2}.get(key.split("_")[0])
-        if row is not None:
-            _draw_limit(figure, row, limit_s, f"{slo_name(key)} limit")
+        metric = key.split("_")[0]
+        if metric in panels:
+            _draw_limit(figure, list(panels).index(metric) + 1, limit_s, f"{slo_name(key)} limit")
     figure.update_yaxes(title_text="seconds")
     return over_time(figure, results, edges_s)
 

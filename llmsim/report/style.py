@@ -43,8 +43,7 @@ PART_STYLES = {
     "preempted_s": ("preempted", PREEMPTED),
 }
 """Name and colour of each part of a request's latency (``attribution.PARTS``)."""
-METRIC_COLOURS = {"ttft": PREFILL, "tpot": DECODE, "e2e": INK, "queue": QUEUED}
-METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue": "Queue"}
+METRIC_COLOURS = {"ttft": PREFILL, "tpot": DECODE, "itl": DECODE, "e2e": INK, "queue": QUEUED}
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', Arial, sans-serif"
 

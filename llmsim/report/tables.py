@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from llmsim.report.style import METRIC_NAMES
 from llmsim.results.record import RunFacts
 from llmsim.results.results import Results
 from llmsim.units import GIB, format_bytes, format_duration
 
+METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue": "Queue"}
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES = {
     "ttft_s": ("TTFT", "from sending to the first token"),

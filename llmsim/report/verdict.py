@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from llmsim.report.style import METRIC_NAMES
-from llmsim.report.tables import percent, slo_name
+from llmsim.report.tables import METRIC_NAMES, percent, slo_name
 from llmsim.results.attribution import what_binds
 from llmsim.results.results import Results
 from llmsim.units import format_duration

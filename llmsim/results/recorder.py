@@ -37,6 +37,8 @@ ITERATION_FIELDS = (
 )
 """Fields of an iteration's row. ``regular_gaps``: sequences that also emitted a token in the iteration before."""
 
+_POSITION = {name: position for position, name in enumerate(ITERATION_FIELDS)}
+
 REQUEST_FIELDS = (
     "replica",
     "queued_ns",
@@ -67,15 +69,25 @@ class Recorder:
         self._endings = bytearray(requests)
         self._kinds: dict[tuple[str, str], int] = {("in_flight", "not sent"): 0}
 
-    def iteration(self, *row: int) -> None:
+    def iteration(self, row: tuple[int, ...]) -> None:
         """An iteration has ended: ``ITERATION_FIELDS`` in order."""
         self._iterations.extend(row)
+
+    def run(self, row: tuple[int, ...], columns: dict[str, Ints]) -> None:
+        """Consecutive iterations have ended that are alike but for some columns."""
+        rows = np.empty((len(columns["iteration"]), len(row)), np.int64)
+        rows[:] = row
+        for name, column in columns.items():
+            rows[:, _POSITION[name]] = column
+        self._iterations.frombytes(rows.tobytes())
 
     def stall(self, end_ns: int, gap_ns: int) -> None:
         """A token came at ``end_ns``, not one iteration after the request's last but ``gap_ns``."""
         self._stalls.extend((end_ns, gap_ns))
 
-    def preemption(self, row: int, replica: int, preempted_ns: int, resumed_ns: int, caught_up_ns: int) -> None:
+    def preemption(
+        self, row: int, replica: int, preempted_ns: int, resumed_ns: int, caught_up_ns: int
+    ) -> None:
         """A preempted request emits again (or has ended: times that never came are -1)."""
         self._preemptions.extend((row, replica, preempted_ns, resumed_ns, caught_up_ns))
 

@@ -11,7 +11,9 @@ from llmsim.hardware import load_accelerator
 from llmsim.model import MlaSpec, ModelSpec, MoeSpec, load_model
 
 
-def a_deployment(model: str | ModelSpec = "llama-3.1-8b", accelerator: str = "h100-sxm", **given: Any) -> Deployment:
+def a_deployment(
+    model: str | ModelSpec = "llama-3.1-8b", accelerator: str = "h100-sxm", **given: Any
+) -> Deployment:
     """An engine of one accelerator."""
     spec = load_model(model) if isinstance(model, str) else model
     return Deployment(model=spec, accelerator=load_accelerator(accelerator), **given)

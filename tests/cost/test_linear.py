@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
-from llmsim.cost import LinearCost
+from llmsim.cost import AnalyticCost, CostSpec, LinearCost
 from tests.cost.factories import a_decode, a_deployment, a_prefill, stacked, together
 
 NUMBERS = st.floats(0, 1, allow_subnormal=False)
@@ -41,3 +42,11 @@ def test_the_account_is_the_duration() -> None:
 def test_a_negative_cost_is_refused() -> None:
     with pytest.raises(ValueError, match="per_token_s"):
         LinearCost(per_token_s=-1.0)
+
+
+def test_a_file_names_a_cost_by_its_kind() -> None:
+    parser: TypeAdapter[AnalyticCost | LinearCost] = TypeAdapter(CostSpec)
+    assert parser.validate_python({"kind": "linear", "base_s": 0.01}) == LinearCost(base_s=0.01)
+    assert parser.validate_python({"kind": "analytic"}) == AnalyticCost()
+    with pytest.raises(ValueError, match="kind"):
+        parser.validate_python({"kind": "oracle"})

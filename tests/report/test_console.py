@@ -1,6 +1,8 @@
 """The summary in the terminal: answers first, within 80 columns."""
 
 import io
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -71,3 +73,8 @@ def test_markup_in_names_is_printed_as_it_is() -> None:
 
 def test_an_unknown_price_is_called_so() -> None:
     assert any("price not known" in line for line in printed(the_story(cost_usd_per_hour=None)))
+
+
+def test_the_terminal_does_not_wait_for_plotly() -> None:
+    code = "import sys, llmsim.report.console; sys.exit('plotly' in sys.modules or 'pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -46,8 +46,10 @@ def test_limits_stand_where_the_slo_says() -> None:
     assert [cross.x[0] for cross in crosses] == [3.0, 3.0]
     assert [cross.y[0] for cross in crosses] == pytest.approx([0.95, 0.05])
     assert {shape.x0 for shape in figure.layout.shapes} == {3.0, 9.0}
-    over_time = figures.latency_over_time(a_queue(slo={"ttft_p95_s": 3.0}))
-    assert [shape.y0 for shape in over_time.layout.shapes] == [3.0]
+    over_time = figures.latency_over_time(
+        the_story(slo={"ttft_p95_s": 3.0, "itl_p99_s": 0.2, "e2e_p50_s": 9.0})
+    )
+    assert [(shape.y0, shape.yref) for shape in over_time.layout.shapes] == [(3.0, "y"), (0.2, "y3")]
 
 
 def test_load_is_time_weighted() -> None:
@@ -106,7 +108,7 @@ def test_throughput_adds_up_to_the_requests_and_tokens_of_the_run() -> None:
 
 def test_the_gap_between_tokens_is_seen_where_it_happened() -> None:
     figure = figures.latency_over_time(the_story())
-    highest = next(trace for trace in traces(figure, "maximum") if trace.yaxis == "y2")
+    highest = next(trace for trace in traces(figure, "maximum") if trace.yaxis == "y3")
     assert sorted(np.round(np.asarray(highest.y)[~np.isnan(highest.y)], 6)) == [0.02, 0.1]
 
 
