@@ -90,9 +90,7 @@ def _build(
             if decisions is not None and log is not None:
                 decisions.append(log)
             policy = VllmPolicy(limits, state)
-            replica = Replica(
-                env, len(stations), state, policy, cost, recorder, leaps=scenario.run.leap, decisions=log
-            )
+            replica = Replica(env, len(stations), state, policy, cost, recorder, leaps=scenario.run.leap, decisions=log)
             stations.append(Station(replica, to_ns(cost.request_s), ledger.max_model_len, cache))
             stages.append(Stage(pool.name, cost, deployment.gpus, blocks))
     return stations, stages
@@ -119,12 +117,9 @@ def _facts(scenario: Scenario, fleet: Fleet, start_ns: int, end_ns: int) -> RunF
         replicas=sum(pool.replicas for pool in scenario.pools),
         window_start_s=start_ns / NS_PER_S,
         window_end_s=end_ns / NS_PER_S,
-        peak_flop_per_s=sum(
-            count * d.peak_flop_per_s for count, (_, d) in zip(gpus, deployments, strict=True)
-        ),
+        peak_flop_per_s=sum(count * d.peak_flop_per_s for count, (_, d) in zip(gpus, deployments, strict=True)),
         peak_hbm_bytes_per_s=sum(
-            count * pool.accelerator.hbm_bandwidth_bytes_per_s
-            for count, pool in zip(gpus, scenario.pools, strict=True)
+            count * pool.accelerator.hbm_bandwidth_bytes_per_s for count, pool in zip(gpus, scenario.pools, strict=True)
         ),
         cost_usd_per_hour=sum(known) if len(known) == len(prices) else None,
         slo=dict(scenario.slo),

@@ -44,9 +44,7 @@ def scenario(tmp_path: Path) -> Path:
 
 def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
     """``python -m llmsim`` with these arguments."""
-    return subprocess.run(
-        [sys.executable, "-m", "llmsim", *arguments], capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, "-m", "llmsim", *arguments], capture_output=True, text=True, check=False)
 
 
 class TestRun:
@@ -57,9 +55,7 @@ class TestRun:
         assert summary == llmsim.simulate(llmsim.load_scenario(scenario)).summary()
         assert printed.err == ""
 
-    def test_out_keeps_the_result_and_its_report(
-        self, scenario: Path, tmp_path: Path, capsys: Output
-    ) -> None:
+    def test_out_keeps_the_result_and_its_report(self, scenario: Path, tmp_path: Path, capsys: Output) -> None:
         out = tmp_path / "result"
         assert main(["run", str(scenario), "--out", str(out), "--json"]) == 0
         printed = capsys.readouterr()
@@ -67,9 +63,7 @@ class TestRun:
         assert "<html" in (out / "report.html").read_text()
         assert str(out / "report.html") in printed.err
 
-    def test_a_saved_result_can_be_reported_and_run_again(
-        self, scenario: Path, tmp_path: Path, capsys: Output
-    ) -> None:
+    def test_a_saved_result_can_be_reported_and_run_again(self, scenario: Path, tmp_path: Path, capsys: Output) -> None:
         out, page = tmp_path / "result", tmp_path / "page.html"
         assert main(["run", str(scenario), "--out", str(out), "--json"]) == 0
         first = capsys.readouterr().out

@@ -50,9 +50,7 @@ class TestWeights:
 
     def test_experts_are_shared_over_the_ranks_of_expert_parallelism(self) -> None:
         alone = all_weights(a_deployment("mixtral-8x7b"))
-        spread = a_deployment(
-            "mixtral-8x7b", tensor_parallel_size=2, data_parallel_size=4, enable_expert_parallel=True
-        )
+        spread = a_deployment("mixtral-8x7b", tensor_parallel_size=2, data_parallel_size=4, enable_expert_parallel=True)
         experts = 32 * 8 * 3 * 4096 * 14336 * 2
         assert all_weights(spread) * 4 == pytest.approx(experts + 4 * (alone - experts), rel=1e-3)
 
@@ -91,9 +89,7 @@ class TestKv:
         assert 2 * halved.block_bytes == a_deployment().ledger().block_bytes
 
     def test_the_stage_with_the_fewest_blocks_decides(self) -> None:
-        deployment = a_deployment(
-            replace(load_model("llama-3.1-8b"), num_hidden_layers=31), pipeline_parallel_size=2
-        )
+        deployment = a_deployment(replace(load_model("llama-3.1-8b"), num_hidden_layers=31), pipeline_parallel_size=2)
         assert [stage.layers for stage in stages(deployment)] == [16, 15]
         assert deployment.ledger().block_bytes == 16 * 16 * 4096
 
@@ -106,9 +102,7 @@ class TestKv:
 
     @given(gib=st.floats(24, 192), more=st.floats(0, 64), utilization=st.floats(0.8, 1))
     def test_more_memory_never_holds_fewer_tokens(self, gib: float, more: float, utilization: float) -> None:
-        deployment = a_deployment(
-            gpu_memory_utilization=utilization, max_num_seqs=128, max_num_batched_tokens=2048
-        )
+        deployment = a_deployment(gpu_memory_utilization=utilization, max_num_seqs=128, max_num_batched_tokens=2048)
         small, large = (with_memory(deployment, size * GIB).ledger() for size in (gib, gib + more))
         assert small.num_gpu_blocks <= large.num_gpu_blocks
 
@@ -116,9 +110,7 @@ class TestKv:
 class TestLedger:
     def test_the_parts_make_the_whole(self) -> None:
         ledger = a_deployment().ledger()
-        parts = (
-            ledger.weights_bytes + ledger.activation_bytes + ledger.non_torch_bytes + ledger.cuda_graph_bytes
-        )
+        parts = ledger.weights_bytes + ledger.activation_bytes + ledger.non_torch_bytes + ledger.cuda_graph_bytes
         assert parts + ledger.kv_pool_bytes == pytest.approx(ledger.requested_bytes)
         assert 0 <= ledger.kv_pool_bytes - ledger.num_gpu_blocks * ledger.block_bytes < ledger.block_bytes
 
@@ -171,9 +163,7 @@ class TestMaxModelLen:
         named = re.search(r"at most (\d+)", str(error.value))
         assert named
         largest = int(named.group(1))
-        assert (
-            a_deployment(num_gpu_blocks_override=100, max_model_len=largest).ledger().max_model_len == largest
-        )
+        assert a_deployment(num_gpu_blocks_override=100, max_model_len=largest).ledger().max_model_len == largest
         with pytest.raises(ScenarioError):
             a_deployment(num_gpu_blocks_override=100, max_model_len=largest + 1).ledger()
 
@@ -203,11 +193,7 @@ class TestFit:
     def test_beyond_a_node_it_names_the_accelerators(self) -> None:
         with pytest.raises(ScenarioError, match="16 accelerators"):
             a_deployment("llama-3.1-405b").ledger()
-        assert (
-            a_deployment("llama-3.1-405b", tensor_parallel_size=8, pipeline_parallel_size=2)
-            .ledger()
-            .kv_tokens
-        )
+        assert a_deployment("llama-3.1-405b", tensor_parallel_size=8, pipeline_parallel_size=2).ledger().kv_tokens
 
     def test_without_room_for_overheads_nothing_would_fit(self) -> None:
         with pytest.raises(ScenarioError, match="no number"):

@@ -60,9 +60,7 @@ def test_every_accelerator_makes_physical_sense(name: str) -> None:
     chip = load_accelerator(name)
     peaks = chip.peak_flop_per_s
     ridge = peaks["bfloat16"] / chip.hbm_bandwidth_bytes_per_s
-    assert 100 < ridge < 450, (
-        "flop per byte of this decade's accelerators: sparse peaks and wrong units fall outside"
-    )
+    assert 100 < ridge < 450, "flop per byte of this decade's accelerators: sparse peaks and wrong units fall outside"
     assert peaks["float32"] < peaks["bfloat16"]
     if "fp8" in peaks:
         assert peaks["fp8"] == pytest.approx(2 * peaks["bfloat16"], rel=0.02)
@@ -114,12 +112,8 @@ def test_efficiency_times_peak_is_what_was_fitted(name: str, shared_data: Path) 
     chip = load_accelerator(name)
     flop, hbm, share = chip.peak_flop_per_s, chip.hbm_bandwidth_bytes_per_s, chip.efficiency
     fitted_hbm = float(peaks["mem_bw_gbs"]) * 1e9
-    assert share.gemm_hbm["bfloat16"] * hbm == pytest.approx(
-        fits["gemm_eff_mem"]["bf16"] * fitted_hbm, rel=1e-3
-    )
-    assert share.decode_attention_hbm * hbm == pytest.approx(
-        fits["decode_attn_bw_eff"] * fitted_hbm, rel=1e-3
-    )
+    assert share.gemm_hbm["bfloat16"] * hbm == pytest.approx(fits["gemm_eff_mem"]["bf16"] * fitted_hbm, rel=1e-3)
+    assert share.decode_attention_hbm * hbm == pytest.approx(fits["decode_attn_bw_eff"] * fitted_hbm, rel=1e-3)
     dtypes = {"bfloat16": "bf16", "fp8": "fp8"} if "fp8" in flop else {"bfloat16": "bf16"}
     for dtype, fitted in dtypes.items():
         fitted_flop = fits["gemm_eff_compute"][fitted] * float(peaks[f"{fitted}_tflops"]) * 1e12
@@ -170,9 +164,7 @@ def test_the_lender_may_be_chosen(tmp_path: Path) -> None:
 
 
 def test_all_faults_of_a_file_are_told_at_once(tmp_path: Path) -> None:
-    faults = faults_of(
-        tmp_path, "fp16_flops_per_s = 989e12\nhbm_bandwidth_bytes_per_s = 3350\nmemory_bytes = 'big'\n"
-    )
+    faults = faults_of(tmp_path, "fp16_flops_per_s = 989e12\nhbm_bandwidth_bytes_per_s = 3350\nmemory_bytes = 'big'\n")
     assert all(fault.startswith(f"{tmp_path / 'mine.toml'}: ") for fault in faults)
     text = "\n".join(faults)
     assert "unknown key fp16_flops_per_s: did you mean 'fp16_flop_per_s'?" in text
@@ -224,9 +216,7 @@ def test_efficiencies_above_one_are_refused(tmp_path: Path) -> None:
         scale_up = { bandwidth_bytes_per_s = 400e9 }
         efficiency = { borrow = "h100-sxm", gemm_hbm = { bfloat16 = 1.2 } }
     """
-    assert (
-        "efficiency.gemm_hbm.bfloat16 = 1.2: must be less than or equal to 1" in faults_of(tmp_path, text)[0]
-    )
+    assert "efficiency.gemm_hbm.bfloat16 = 1.2: must be less than or equal to 1" in faults_of(tmp_path, text)[0]
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,12 @@ def test_a_pool_may_have_a_model_of_its_own(tmp_path: Path) -> None:
 
 
 def test_batch_sizes_left_out_are_those_of_vllm_on_this_accelerator(tmp_path: Path) -> None:
-    path = a_file(
-        tmp_path, ("max_num_seqs = 256, max_num_batched_tokens = 8192", ""), ('{ kind = "vllm",  }', "{}")
-    )
+    path = a_file(tmp_path, ("max_num_seqs = 256, max_num_batched_tokens = 8192", ""), ('{ kind = "vllm",  }', "{}"))
     deployment = load_scenario(path).pools[0].deployment()
     assert (deployment.max_num_seqs, deployment.max_num_batched_tokens) == (1024, 8192)
 
 
-def test_relative_paths_start_at_the_folder_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "trace.csv").write_text(TRACE)
     (tmp_path / "chip.toml").write_text(
@@ -246,9 +242,7 @@ def test_text_that_is_no_toml_names_the_line(tmp_path: Path, text: str, said: st
 
 
 def test_a_file_that_is_not_there_is_a_fault_of_the_user(tmp_path: Path) -> None:
-    assert faults_of(tmp_path / "none.toml") == [
-        f"{tmp_path}/none.toml: cannot be read: No such file or directory"
-    ]
+    assert faults_of(tmp_path / "none.toml") == [f"{tmp_path}/none.toml: cannot be read: No such file or directory"]
 
 
 def test_a_missing_trace_is_found_before_the_run(tmp_path: Path) -> None:
@@ -348,9 +342,7 @@ class TestCanonical:
 
     def test_it_is_strict_json_with_sorted_keys(self) -> None:
         def check(value: Any) -> None:
-            for each in (
-                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-            ):
+            for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
                 check(each)
             if isinstance(value, dict):
                 assert list(value) == sorted(value)

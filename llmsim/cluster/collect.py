@@ -107,9 +107,7 @@ def sum_up(
     inside = np.clip(rows["end_ns"], start_ns, end_ns) - np.clip(rows["start_ns"], start_ns, end_ns)
     share = inside / np.maximum(rows["end_ns"] - rows["start_ns"], 1)
     gpus = np.array([stage.gpus for stage in stages], np.int64)[rows["replica"]]
-    bound_s = {
-        bound: float(iterations[column] @ share) for bound, column in zip(_BOUNDS, BOUND_COLUMNS, strict=True)
-    }
+    bound_s = {bound: float(iterations[column] @ share) for bound, column in zip(_BOUNDS, BOUND_COLUMNS, strict=True)}
     busy_s = sum(bound_s.values())
     values, counts = _gaps(recorder, rows, start_ns, end_ns)
     blocks = np.array([stage.kv_blocks for stage in stages], np.int64)[rows["replica"]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from simpy import Environment, Event
 
 from llmsim.cluster.arrivals import Arrivals
-from llmsim.cluster.router import Chooser
+from llmsim.cluster.router import Chooser, ReplicaView
 from llmsim.engine.moment import ARRIVAL, Moment
 from llmsim.engine.prefix import PromptKeys
 from llmsim.engine.replica import Replica
@@ -46,6 +46,7 @@ class Fleet:
         self._table = table
         self._stations = stations
         self._replicas = [station.replica for station in stations]
+        self._views: list[ReplicaView] = list(self._replicas)
         self._router = router
         self._recorder = recorder
         for station in stations:
@@ -84,7 +85,7 @@ class Fleet:
     def _send(self, row: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
         self._recorder.arrival_ns[row] = int(self._env.now)
-        station = self._stations[self._router.choose(int(self._table.session[row]), self._replicas)]
+        station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
         prompt = int(self._table.prompt_tokens[row])
         if prompt >= station.max_model_len:
             self.done += 1
@@ -130,5 +131,5 @@ class Fleet:
                 replica.stop(horizon_ns)
         outcome, reason = ("aborted", "stuck") if horizon_ns is None else ("in_flight", "horizon")
         for sequence, station in list(self._live.values()):
-            station.replica.settle(sequence)
+            station.replica.state.settle(sequence)
             station.replica.leave(sequence, outcome, reason)

@@ -32,9 +32,7 @@ def all_reduce(deployment: Deployment, name: str, count: float, row_bytes: float
     )
 
 
-def all_gather(
-    deployment: Deployment, name: str, count: float, rows: str, row_bytes: float, ranks: int
-) -> Collective:
+def all_gather(deployment: Deployment, name: str, count: float, rows: str, row_bytes: float, ranks: int) -> Collective:
     """Every rank gets what all have, Z = ``row_bytes`` a row together, or (reduce-scatter) its part of a sum:
     each sends (n-1)/n*Z. Engines have no quick one-shot kernel for it."""
     return _in_pieces(deployment, name, count, rows, (ranks - 1) / ranks * row_bytes, ranks, ranks)

@@ -53,9 +53,7 @@ class IdealModel:
         self._deployment = replace(deployment, accelerator=accelerator)
         self._hbm_bytes_per_s = accelerator.hbm_bandwidth_bytes_per_s
         self._experts: dict[int, float] = {}
-        self._stages = [
-            _coefficients(operators(self._deployment, stage)) for stage in layout.stages(self._deployment)
-        ]
+        self._stages = [_coefficients(operators(self._deployment, stage)) for stage in layout.stages(self._deployment)]
 
     @property
     def request_s(self) -> float:

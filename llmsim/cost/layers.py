@@ -153,12 +153,12 @@ class _Kernels:
         MLP."""
         model, size = self.deployment.model, self._activation_bytes
         norms = model.norms_per_layer * stage.layers
-        operators = [self._elementwise("norm", norms, "tokens", 4 * model.hidden_size * size)]
+        made = [self._elementwise("norm", norms, "tokens", 4 * model.hidden_size * size)]
         if stage.dense_layers:
             width = model.intermediate_size / self.deployment.tensor_parallel_size
             moved = (3 if model.gated_mlp else 2) * width * size
-            operators.append(self._elementwise("activation", stage.dense_layers, "tokens", moved))
-        return operators
+            made.append(self._elementwise("activation", stage.dense_layers, "tokens", moved))
+        return made
 
     def exchanges(self, stage: Stage) -> list[Collective]:
         """All-reduces of the embedding, after attention and after the MLP; or, to experts that other
@@ -174,9 +174,7 @@ class _Kernels:
             made.append(all_reduce(deployment, "all_reduce", count, row, ranks))
         if dispatched:
             made += [
-                all_gather(
-                    deployment, name, dispatched, "tokens", row * sources, deployment.expert_parallel_size
-                )
+                all_gather(deployment, name, dispatched, "tokens", row * sources, deployment.expert_parallel_size)
                 for name in ("dispatch", "combine")
             ]
         return made if stage.last else [*made, send(deployment, row)]
@@ -184,12 +182,12 @@ class _Kernels:
     def head(self) -> list[Operator | Collective]:
         """The LM head on the rows that sample, the gathering of its logits, and the sampler."""
         deployment, vocabulary = self.deployment, self.deployment.model.vocab_size
-        operators: list[Operator | Collective] = [self.product(layout.head_matrix(deployment), 1, "sampled")]
+        made: list[Operator | Collective] = [self.product(layout.head_matrix(deployment), 1, "sampled")]
         if deployment.tensor_parallel_size > 1:
             row = vocabulary * self._activation_bytes
             ranks = deployment.tensor_parallel_size
-            operators.append(all_gather(deployment, "gather_logits", 1, "sampled", row, ranks))
-        return [*operators, self._elementwise("sampler", 1, "sampled", SAMPLER_BYTES_PER_LOGIT * vocabulary)]
+            made.append(all_gather(deployment, "gather_logits", 1, "sampled", row, ranks))
+        return [*made, self._elementwise("sampler", 1, "sampled", SAMPLER_BYTES_PER_LOGIT * vocabulary)]
 
     def attention(self, window: bool) -> AttentionOperators:
         """Grouped-query attention: 4*H*d FLOPs a query-key pair, keys and values read once

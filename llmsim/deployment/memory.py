@@ -94,9 +94,7 @@ def batch_defaults(accelerator: AcceleratorSpec) -> tuple[int, int]:
 
 def ledger(deployment: "Deployment") -> MemoryLedger:
     """The ledger of the rank with the fewest KV blocks; see ``Deployment.ledger``."""
-    rank = min(
-        (_rank(deployment, stage) for stage in stages(deployment)), key=lambda each: each.num_gpu_blocks
-    )
+    rank = min((_rank(deployment, stage) for stage in stages(deployment)), key=lambda each: each.num_gpu_blocks)
     override = deployment.num_gpu_blocks_override
     if override is not None:
         note = f"num_gpu_blocks_override = {override} replaces the computed pool; memory is not checked"
@@ -198,9 +196,7 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
     largest = min(model_limit, pool_limit)
     asked = deployment.max_model_len
     if asked == "auto":
-        lowered = (
-            f"max_model_len lowered from the model's {model_limit} to the {largest} tokens the KV pool holds"
-        )
+        lowered = f"max_model_len lowered from the model's {model_limit} to the {largest} tokens the KV pool holds"
         return largest, (lowered,) if largest < model_limit else ()
     if asked > model_limit:
         raise ScenarioError(
@@ -222,8 +218,8 @@ def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:
         f"{deployment.model.name} does not fit on {deployment.accelerator.name} with "
         f"tensor_parallel_size = {deployment.tensor_parallel_size}, "
         f"pipeline_parallel_size = {deployment.pipeline_parallel_size}: on each, "
-        f"{format_bytes(rank.weights_bytes)} of weights, {overhead} of overhead and {format_bytes(least)} for the "
-        f"least KV pool are {format_bytes(least - rank.kv_pool_bytes)} more than the "
+        f"{format_bytes(rank.weights_bytes)} of weights, {overhead} of overhead and {format_bytes(least)} "
+        f"for the least KV pool are {format_bytes(least - rank.kv_pool_bytes)} more than the "
         f"{format_bytes(rank.requested_bytes)} of gpu_memory_utilization; {_what_fits(deployment)}"
     )
 
@@ -242,9 +238,7 @@ def _what_fits(deployment: "Deployment") -> str:
                 f"tensor_parallel_size = {widest} with pipeline_parallel_size = {depth} would fit: "
                 f"{widest * depth} accelerators"
             )
-    return (
-        "no number of these accelerators would hold it: take a larger one, a smaller dtype or less overhead"
-    )
+    return "no number of these accelerators would hold it: take a larger one, a smaller dtype or less overhead"
 
 
 def _fits(deployment: "Deployment", tensor: int, pipeline: int) -> bool:

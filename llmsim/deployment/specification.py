@@ -93,9 +93,7 @@ class Deployment:
         int4 and mxfp4 are weight-only: vLLM's Marlin kernels multiply in 16 bit. fp8, int8 and nvfp4 multiply
         as they are where the accelerator can, otherwise in 16 bit too.
         """
-        wanted = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4", "float32": "float32"}.get(
-            weight_dtype, "bfloat16"
-        )
+        wanted = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4", "float32": "float32"}.get(weight_dtype, "bfloat16")
         return wanted if wanted in self.accelerator.peak_flop_per_s else "bfloat16"
 
     @property

@@ -1,9 +1,9 @@
 """The iteration clock: a batch of decodes as a few numbers, so that an iteration never walks its sequences.
 
 A decoding sequence grows by one token an iteration. It joins with ``offset = context - iteration`` and the iterations
-in which it ends; from then on its context is ``offset + iteration`` and nothing is written until it leaves. The batch is
-then how many there are, the sum of their offsets, and one counter for each residue of the offset modulo the block size,
-which tells how many sequences need a new KV block in any iteration.
+in which it ends; from then on its context is ``offset + iteration`` and nothing is written until it leaves. The batch
+is then how many there are, the sum of their offsets, and one counter for each residue of the offset modulo the block
+size, which tells how many sequences need a new KV block in any iteration.
 """
 
 import heapq

@@ -10,9 +10,10 @@ from llmsim.engine.state import EngineState
 class Decisions:
     """One dictionary an iteration, in ``steps``; requests are named by their row.
 
-    Keys: step, t (when it was planned), gpu_start, gpu_end, dur, arrived (rows queued since the last plan), sched ([row,
-    tokens] in scheduling order), total, ctx, new, resumed, preempted, hits (row -> tokens), running, waiting,
-    free_blocks, cached_hashes (distinct prefixes that can be found), emitted, finished ([row, reason]), free_blocks_end.
+    Keys: step, t (when it was planned), gpu_start, gpu_end, dur, arrived (rows queued since the last plan), sched
+    ([row, tokens] in scheduling order), total, ctx, new, resumed, preempted, hits (row -> tokens), running, waiting,
+    free_blocks, cached_hashes (distinct prefixes that can be found), emitted, finished ([row, reason]),
+    free_blocks_end.
     """
 
     def __init__(self) -> None:
@@ -49,9 +50,7 @@ class Decisions:
 
     def stuck(self, now_ns: int, state: EngineState) -> None:
         """Requests wait, nothing runs, and the head of the queue does not fit."""
-        nothing: dict[str, Any] = dict.fromkeys(
-            ("sched", "new", "resumed", "preempted", "emitted", "finished"), []
-        )
+        nothing: dict[str, Any] = dict.fromkeys(("sched", "new", "resumed", "preempted", "emitted", "finished"), [])
         times = {"gpu_start": now_ns, "gpu_end": now_ns, "dur": 0, "total": 0, "ctx": 0, "hits": {}}
         plan = Plan(state.clock.iteration)
         self._log(plan, now_ns, state, **nothing, **times, free_blocks_end=state.kv.free)
@@ -64,9 +63,7 @@ class Decisions:
             "running": [s.row for s in state.running],
             "waiting": [s.row for s in state.waiting.listed()],
             "free_blocks": state.kv.free,
-            "cached_hashes": state.kv.cached_keys(
-                [(s, state.registered(s, plan.iteration)) for s in state.running]
-            ),
+            "cached_hashes": state.kv.cached_keys([(s, state.registered(s, plan.iteration)) for s in state.running]),
             **fields,
         }
         self._arrived = []
@@ -88,9 +85,7 @@ class Decisions:
         """Row and tokens of everything scheduled, in order of admission."""
         prefills = dict(plan.prefills)
         return [
-            [s.row, prefills.get(s, 1)]
-            for s in state.running
-            if s in prefills or self._decodes(s, plan, wasted=True)
+            [s.row, prefills.get(s, 1)] for s in state.running if s in prefills or self._decodes(s, plan, wasted=True)
         ]
 
     def _decodes(self, sequence: Sequence, plan: Plan, *, wasted: bool) -> bool:

@@ -15,30 +15,78 @@ from llmsim.cost.base import CostModel
 from llmsim.engine.plan import Plan
 from llmsim.engine.sequence import Sequence
 from llmsim.engine.state import EngineState
+from llmsim.results.recorder import Run
 from llmsim.units import NS_PER_S
 
-_LONGEST = 4096
+LONGEST = 4096
 """Iterations planned at a time: a longer leap is taken in several."""
 
-_SHORTEST = 3
-"""Fewer iterations are cheaper one by one."""
+SHORTEST = 3
+"""Fewer repetitions are cheaper one by one."""
+
+
+def durations_ns(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Iteration times as whole nanoseconds, at least 1: the same for arrays as ``duration_ns`` for one."""
+    return np.maximum((seconds * NS_PER_S + 0.5).astype(np.int64), 1)
+
+
+def duration_ns(seconds: float) -> int:
+    """An iteration's time as whole nanoseconds, at least 1."""
+    return max(int(seconds * NS_PER_S + 0.5), 1)
+
+
+def repetitions(state: EngineState, plan: Plan) -> int:
+    """How many more iterations will be planned exactly as ``plan`` was, whatever arrives at the end of the queue.
+
+    ``plan`` has been closed and has not started; those in flight before it matter too, as they may end something.
+    """
+    clock = state.clock
+    if plan.prefills or not plan.decodes or plan.decodes != clock.count or not plan.quiet:
+        return 0
+    for flight in state.flights:
+        if not flight.quiet:
+            return 0
+    if plan.stopped_by == "kv" and any(row in state.named for row in state.waiting.head().names):
+        return 0
+    iterations = min(clock.next_leaving() - plan.iteration, LONGEST)
+    if state.window is not None and (crossing := clock.next_crossing()) is not None:
+        iterations = min(iterations, crossing - 1 - plan.iteration)
+    return clock.iterations_within(state.kv.free, iterations) if iterations > 0 else 0
 
 
 @dataclass(slots=True)
 class Leap:
-    """Iterations after ``plan`` that repeat it, not yet carried out. Arrays have one entry for each of them."""
+    """``plan`` and iterations that repeat it, not yet carried out."""
 
     plan: Plan
     """The last iteration in flight."""
     ends_ns: NDArray[np.int64]
     """Ends of the iterations in flight, then of those leaped over: number k (from 0) of the latter is planned at
     ``ends_ns[k]``, so that the leap is over at ``ends_ns[iterations]``."""
-    context_tokens: NDArray[np.int64]
-    window_tokens: NDArray[np.int64]
+    durations_ns: NDArray[np.int64]
+    """Of ``plan`` and of those leaped over."""
     iterations: int
-    """How many iterations the leap has; fewer than the arrays when it has been cut."""
+    """How many iterations it leaps over; fewer than there are ends when it has been cut."""
+    growing: int
+    """Decodes whose windowed context grows from one iteration to the next."""
     arrived_before: list[int] = field(default_factory=list)
     """For each request that joined the queue meanwhile, how many of the iterations were planned before."""
+
+    @classmethod
+    def over(cls, state: EngineState, plan: Plan, iterations: int, cost: CostModel) -> "Leap":
+        """The leap over ``iterations`` iterations after ``plan``, which is about to start; sets its end."""
+        growing = state.clock.growing()
+        number = np.arange(iterations + 1)
+        context = window = plan.batch.decode_context_tokens + plan.decodes * number
+        if state.window is not None:
+            window = plan.batch.decode_window_tokens + growing * number
+        durations = durations_ns(cost.decode(plan.decodes, context, window))
+        ends = np.cumsum(durations)
+        ends += plan.start_ns
+        plan.end_ns = int(ends[0])
+        if state.flights:
+            ends = np.concatenate([[flight.end_ns for flight in state.flights], ends])
+        return cls(plan, ends, durations, iterations, growing)
 
     @property
     def over_ns(self) -> int:
@@ -51,70 +99,49 @@ class Leap:
 
     def planned_before(self, now_ns: int) -> int:
         """Iterations of the leap that are planned before ``now_ns``."""
-        return int(np.searchsorted(self.ends_ns, now_ns, side="left"))
+        return int(self.ends_ns.searchsorted(now_ns))
+
+    @property
+    def last_end_ns(self) -> int:
+        """End of its last iteration."""
+        return self.end_ns(self.iterations + 1)
+
+    def end_ns(self, number: int) -> int:
+        """End of the iteration ``number``, counted from 1 for ``plan``."""
+        return int(self.ends_ns[number - 1 - len(self.durations_ns)])
+
+    def run(self, state: EngineState) -> Run:
+        """How the iterations differ from ``plan``, to be kept. Before they are carried out."""
+        clock = state.clock
+        ends = self.ends_ns[len(self.ends_ns) - len(self.durations_ns) :]
+        return Run(ends, clock.residues.copy(), clock.growing(), self.arrived_before)
 
     def carry_out(self, state: EngineState) -> list[Sequence]:
         """Tell the engine that the iterations have been planned; returns who leaves the plan after the last."""
-        iterations = self.iterations
-        if not iterations:
+        if not self.iterations:
             return []
-        state.kv.take(state.clock.blocks_over(iterations))
-        return state.clock.leap(iterations)
+        state.kv.take(state.clock.blocks_over(self.iterations))
+        return state.clock.leap(self.iterations)
 
-    def columns(self, block_size: int, residues: list[int]) -> dict[str, NDArray[np.int64]]:
-        """What differs between the iterations, by field of an iteration's row.
+    def later(self, first: int, state: EngineState) -> list[Plan]:
+        """Iterations ``first`` (1: the one after ``plan``) to the last as plans of their own, once carried out."""
+        return [self._repetition(number, state) for number in range(first, self.iterations + 1)]
 
-        ``residues`` are the iteration clock's while the leap lasts.
-        """
-        k = self.iterations
-        before = len(self.ends_ns) - len(self.context_tokens)
-        first = self.plan.iteration + 1
-        number = np.arange(first, first + k)
-        due = np.array(residues)[-number % block_size]
-        waiting = np.full(k, self.plan.waiting)
-        for planned in self.arrived_before:
-            waiting[planned:] += 1
-        return {
-            "iteration": number,
-            "start_ns": self.ends_ns[before - 1 : before - 1 + k],
-            "end_ns": self.ends_ns[before : before + k],
-            "decode_context_tokens": self.context_tokens[:k],
-            "decode_window_tokens": self.window_tokens[:k],
-            "waiting": waiting,
-            "kv_blocks": self.plan.kv_blocks + np.cumsum(due),
-        }
-
-
-def propose(state: EngineState, cost: CostModel) -> Leap | None:
-    """The leap that can follow the iterations in flight; None when the next plan may differ from the last."""
-    iterations = _repeats(state)
-    if iterations < _SHORTEST:
-        return None
-    flights, plan = state.flights, state.flights[-1]
-    number = np.arange(1, iterations + 1)
-    context = window_context = plan.batch.decode_context_tokens + plan.decodes * number
-    if state.window is not None:
-        window_context = plan.batch.decode_window_tokens + state.clock.growing() * number
-    durations = np.rint(cost.decode(plan.decodes, context, window_context) * NS_PER_S)
-    ends = np.empty(len(flights) + iterations, np.int64)
-    ends[: len(flights)] = [flight.end_ns for flight in flights]
-    later = ends[len(flights) :]
-    np.cumsum(np.maximum(durations, 1).astype(np.int64), out=later)
-    later += plan.end_ns
-    return Leap(plan, ends, context, window_context, iterations)
-
-
-def _repeats(state: EngineState) -> int:
-    """How many more iterations will be planned as the last one was, whatever arrives."""
-    clock = state.clock
-    plan = state.flights[-1]
-    if plan.prefills or plan.decodes != clock.count or not plan.decodes:
-        return 0
-    if not all(flight.quiet for flight in state.flights):
-        return 0
-    if plan.stopped_by == "kv" and any(row in state.named for row in state.waiting.head().names):
-        return 0
-    iterations = min(clock.next_leaving() - plan.iteration, _LONGEST)
-    if (crossing := clock.next_crossing()) is not None:
-        iterations = min(iterations, crossing - 1 - plan.iteration)
-    return clock.iterations_within(state.kv.free, iterations) if iterations > 0 else 0
+    def _repetition(self, number: int, state: EngineState) -> Plan:
+        plan, batch = self.plan, self.plan.batch
+        end = self.end_ns(number + 1)
+        batch = batch._replace(
+            decode_context_tokens=batch.decode_context_tokens + plan.decodes * number,
+            decode_window_tokens=batch.decode_window_tokens + self.growing * number,
+        )
+        return Plan(
+            plan.iteration + number,
+            stopped_by=plan.stopped_by,
+            decodes=plan.decodes,
+            batch=batch,
+            running=plan.running,
+            waiting=plan.waiting + sum(planned < number for planned in self.arrived_before),
+            kv_blocks=state.kv.blocks - state.kv.free,
+            start_ns=end - int(self.durations_ns[number]),
+            end_ns=end,
+        )

@@ -1,7 +1,7 @@
 """Events at a set time, with a set place in the order of one instant.
 
-At one instant, first iterations end, in the order of replicas; then timers fire; then requests arrive, in row order; then
-replicas without a step in flight schedule, in the order of replicas. SimPy sorts events of one time by priority.
+At one instant, first iterations end, in the order of replicas; then timers fire; then requests arrive, in row order;
+then replicas without a step in flight schedule, in the order of replicas. SimPy sorts events of one time by priority.
 """
 
 from collections.abc import Callable

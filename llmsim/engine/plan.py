@@ -47,6 +47,4 @@ class Plan:
     @property
     def quiet(self) -> bool:
         """Whether nothing happens at its end but that every decode has one token more."""
-        return not (
-            self.sampled or self.finishing or self.late or self.rejoined or self.delayed or self.preempted
-        )
+        return not (self.sampled or self.finishing or self.late or self.rejoined or self.delayed or self.preempted)

@@ -6,7 +6,8 @@ to its end, interned as (key of the block before, pieces of streams in the block
 vLLM's free list has two parts: blocks that hold nothing worth finding, reused last in first out, and behind them the
 blocks that do, least recently released first. The first part is only a number here. In the second, blocks whose keys
 other requests may ask for stand one by one; the blocks of a prompt's private rest, which only the same request can find
-again after a preemption, stand as one run a release. A request whose tokens are all its own costs the same at any length.
+again after a preemption, stand as one run a release. A request whose tokens are all its own costs the same at any
+length.
 """
 
 from collections import OrderedDict
@@ -248,9 +249,7 @@ class PrefixCache:
         for sequence, tokens in registered:
             self.register(sequence, tokens)
             assert sequence.blocks is not None
-            private.update(
-                (sequence.row, i) for i in range(len(sequence.blocks), tokens // self.keys.block_size)
-            )
+            private.update((sequence.row, i) for i in range(len(sequence.blocks), tokens // self.keys.block_size))
         for row, runs in self._runs.items():
             private.update((row, i) for run in runs for i in range(run.first, run.last))
         return len(self._copies) + len(private)

@@ -52,8 +52,7 @@ class VllmScheduler:
             max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         if max_num_batched_tokens < max_num_seqs:
             raise ScenarioError(
-                f"max_num_batched_tokens = {max_num_batched_tokens} must be at least "
-                f"max_num_seqs = {max_num_seqs}"
+                f"max_num_batched_tokens = {max_num_batched_tokens} must be at least max_num_seqs = {max_num_seqs}"
             )
         if not self.enable_chunked_prefill and max_num_batched_tokens < max_model_len:
             raise ScenarioError(

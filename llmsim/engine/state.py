@@ -185,6 +185,15 @@ class EngineState:
         held = self.blocks_for(sequence.offset + min(sequence.leaves, self.clock.iteration - 1) + 1)
         self.kv.release(sequence, held, sequence.prompt_tokens + sequence.target - 1)
 
+    def settle(self, sequence: Sequence) -> None:
+        """Bring what a sequence has emitted on the clock into the sequence."""
+        delivered = self.flights[0].iteration if self.flights else self.clock.iteration
+        last = min(delivered, sequence.leaves + 1, sequence.finishes + 1)
+        if last > sequence.joined:
+            sequence.emitted += last - sequence.joined
+            sequence.last_token_ns = self.ended_ns
+            sequence.max_itl_ns = max(sequence.max_itl_ns, self.gaps.longest_since(sequence.joined))
+
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
         self.named.pop(sequence.row, None)
@@ -212,19 +221,14 @@ class EngineState:
             sequence.offset, sequence.joined = context - iteration - 1, iteration + 1
 
     def _leave_clock(self, sequence: Sequence) -> tuple[int, int]:
-        """Fold what happened on the clock into the sequence.
+        """Take a sequence off the clock for good or for an iteration.
 
         Returns its computed tokens, and how many of its decodes are in flight: their tokens are delivered late.
         """
-        iteration = self.clock.iteration
-        end = min(iteration, sequence.leaves + 1)
+        end = min(self.clock.iteration, sequence.leaves + 1)
         if sequence.on_clock:
             self.clock.remove(sequence)
-        delivered = self.flights[0].iteration if self.flights else iteration
-        if delivered > sequence.joined:
-            sequence.emitted += min(delivered, end) - sequence.joined
-            sequence.last_token_ns = self.ended_ns
-            sequence.max_itl_ns = max(sequence.max_itl_ns, self.gaps.longest_since(sequence.joined))
+        self.settle(sequence)
         in_flight = 0
         for flight in self.flights:
             if sequence.joined <= flight.iteration <= min(end - 1, sequence.finishes):

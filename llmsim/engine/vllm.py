@@ -1,8 +1,9 @@
 """vLLM's V1 scheduler, rule by rule, over the mechanics of ``EngineState``.
 
 A schedule is a map from request to tokens: there is no prefill phase and no decode phase. First the running requests
-get theirs, in order of admission; then, if nobody had to be preempted, waiting ones are admitted, strictly from the head
-of the queue. The decodes on the iteration clock are scheduled as one number whenever the order among them cannot matter.
+get theirs, in order of admission; then, if nobody had to be preempted, waiting ones are admitted, strictly from the
+head of the queue. The decodes on the iteration clock are scheduled as one number whenever the order among them cannot
+matter.
 
 Source of the rules: vllm/v1/core/sched/scheduler.py and async_scheduler.py of vLLM 0.33.0 (Apache-2.0), as recorded in
 the cases that ``tests/conformance`` replays.
@@ -97,9 +98,7 @@ class VllmPolicy:
 
     def _partial_last(self) -> bool:
         state = self._state
-        return all(
-            sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial))
-        )
+        return all(sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial)))
 
     def _walk(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens one by one, preempting when KV blocks run out."""

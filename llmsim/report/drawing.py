@@ -38,9 +38,7 @@ def draw_line(
     )  # fmt: skip
 
 
-def draw_area(
-    figure: go.Figure, row: int, edges_s: Floats, series: Floats, name: str, colour: str, hover: str
-) -> None:
+def draw_area(figure: go.Figure, row: int, edges_s: Floats, series: Floats, name: str, colour: str, hover: str) -> None:
     """One layer of a stack; the layers of a row stack in the order they are drawn."""
     figure.add_scatter(
         x=middles(edges_s), y=series, row=row, col=1, name=name, mode="lines", stackgroup=f"row{row}",
@@ -58,9 +56,7 @@ def over_time(figure: go.Figure, results: Results, edges_s: Floats) -> go.Figure
         figure.update_xaxes(tickvals=ticks_s, ticktext=[f"{t // 3600}:{t // 60 % 60:02}" for t in ticks_s])
     figure.update_xaxes(title_text=f"{unit} since the start", row=len(figure._grid_ref), col=1)
     if results.facts.window_start_s > 0:
-        figure.add_vrect(
-            x0=0, x1=results.facts.window_start_s, fillcolor="#8d99a5", opacity=0.12, line_width=0
-        )
+        figure.add_vrect(x0=0, x1=results.facts.window_start_s, fillcolor="#8d99a5", opacity=0.12, line_width=0)
     return figure
 
 

@@ -150,9 +150,7 @@ def _tiles(results: Results) -> str:
 
 
 def _definitions(rows: Rows) -> str:
-    return (
-        "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows) + "</dl>"
-    )
+    return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows) + "</dl>"
 
 
 def _latency_table(summary: dict[str, Any]) -> str:

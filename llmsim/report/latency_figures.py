@@ -61,9 +61,7 @@ def latency_distribution(results: Results) -> go.Figure:
     figure.update_layout(hovermode="closest")
     figure.update_xaxes(type="log", title_text="seconds (log scale)", dtick=1, exponentformat="power")
     figure.update_yaxes(tickformat=".0%", range=[0, 1.02], row=1, col=1)
-    figure.update_yaxes(
-        type="log", tickformat="~%", dtick=1, range=[np.log10(lowest) - 0.2, 0.1], row=1, col=2
-    )
+    figure.update_yaxes(type="log", tickformat="~%", dtick=1, range=[np.log10(lowest) - 0.2, 0.1], row=1, col=2)
     return figure
 
 
@@ -127,9 +125,7 @@ def _token_gaps(iterations: Columns) -> tuple[Floats, Floats]:
     return end_s[1:][kept], np.diff(end_s)[kept]
 
 
-def _draw_spread(
-    figure: go.Figure, row: int, time_s: Floats, values: Floats, edges_s: Floats, colour: str
-) -> None:
+def _draw_spread(figure: go.Figure, row: int, time_s: Floats, values: Floats, edges_s: Floats, colour: str) -> None:
     median, p99, highest = quantiles_per_bin(time_s, values, edges_s, (0.5, 0.99, 1.0))
     middle_s = middles(edges_s)
     sparse = np.isfinite(median).sum() < len(median) / 2

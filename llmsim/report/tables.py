@@ -125,9 +125,7 @@ def _workload(scenario_text: str) -> str:
     plain = [
         f"{key} {value:,}" if isinstance(value, int | float) else f"{key} {value}"
         for key, value in sorted(workload.items())
-        if key not in ("kind", "name", "path")
-        and isinstance(value, int | float | str)
-        and not isinstance(value, bool)
+        if key not in ("kind", "name", "path") and isinstance(value, int | float | str) and not isinstance(value, bool)
     ]
     return ", ".join([" ".join(named), *plain] if named else plain) or UNKNOWN
 

@@ -4,6 +4,7 @@ Nothing is computed while the run goes on; ``llmsim.cluster.collect`` makes a ``
 """
 
 from array import array
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,6 @@ ITERATION_FIELDS = (
 )
 """Fields of an iteration's row. ``regular_gaps``: sequences that also emitted a token in the iteration before."""
 
-_POSITION = {name: position for position, name in enumerate(ITERATION_FIELDS)}
-
 REQUEST_FIELDS = (
     "replica",
     "queued_ns",
@@ -54,13 +53,29 @@ REQUEST_FIELDS = (
 """Fields of a request; times are -1 when they never came."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How consecutive iterations of the same decodes differ from the first."""
+
+    ends_ns: Ints
+    """Their ends; there may be more of them than iterations."""
+    residues: list[int]
+    """Decodes by their offset modulo the block size: entry ``-iteration % block_size`` need a block in it."""
+    growing: int
+    """How many tokens the windowed context grows an iteration."""
+    arrived_before: list[int]
+    """For each request that joined the queue meanwhile, how many iterations after the first were planned before."""
+
+
 class Recorder:
     """The integers of one run."""
 
-    __slots__ = ("_endings", "_iterations", "_kinds", "_preemptions", "_stalls", "arrival_ns", "requests")
+    __slots__ = ("_endings", "_iterations", "_kinds", "_preemptions", "_runs", "_stalls", "arrival_ns", "requests")
 
     def __init__(self, requests: int) -> None:
         self._iterations = array("q")
+        self._runs: list[tuple[int, int, Run]] = []
+        """Position of the row, iterations, and how they differ."""
         self._preemptions = array("q")
         self._stalls = array("q")
         self.requests = {name: array("q", [-1]) * requests for name in REQUEST_FIELDS}
@@ -73,21 +88,16 @@ class Recorder:
         """An iteration has ended: ``ITERATION_FIELDS`` in order."""
         self._iterations.extend(row)
 
-    def run(self, row: tuple[int, ...], columns: dict[str, Ints]) -> None:
-        """Consecutive iterations have ended that are alike but for some columns."""
-        rows = np.empty((len(columns["iteration"]), len(row)), np.int64)
-        rows[:] = row
-        for name, column in columns.items():
-            rows[:, _POSITION[name]] = column
-        self._iterations.frombytes(rows.tobytes())
+    def run(self, row: tuple[int, ...], iterations: int, run: "Run") -> None:
+        """Consecutive iterations have ended that repeat the first, whose row is given."""
+        self._runs.append((len(self._iterations) // len(ITERATION_FIELDS), iterations, run))
+        self._iterations.extend(row)
 
     def stall(self, end_ns: int, gap_ns: int) -> None:
         """A token came at ``end_ns``, not one iteration after the request's last but ``gap_ns``."""
         self._stalls.extend((end_ns, gap_ns))
 
-    def preemption(
-        self, row: int, replica: int, preempted_ns: int, resumed_ns: int, caught_up_ns: int
-    ) -> None:
+    def preemption(self, row: int, replica: int, preempted_ns: int, resumed_ns: int, caught_up_ns: int) -> None:
         """A preempted request emits again (or has ended: times that never came are -1)."""
         self._preemptions.extend((row, replica, preempted_ns, resumed_ns, caught_up_ns))
 
@@ -109,8 +119,11 @@ class Recorder:
     def iterations(self) -> dict[str, Ints]:
         """``ITERATION_FIELDS`` as arrays, ordered by start and replica."""
         rows = _rows(self._iterations, len(ITERATION_FIELDS))
-        order = np.lexsort((rows[:, 0], rows[:, 2]))
-        return {name: rows[order, i] for i, name in enumerate(ITERATION_FIELDS)}
+        columns = dict(zip(ITERATION_FIELDS, rows.T, strict=True))
+        if self._runs:
+            columns = _spread(columns, self._runs)
+        order = np.lexsort((columns["replica"], columns["start_ns"]))
+        return {name: column[order] for name, column in columns.items()}
 
     def stalls(self) -> tuple[Ints, Ints]:
         """Ends and gaps of all stalls."""
@@ -120,6 +133,37 @@ class Recorder:
     def preemption_rows(self) -> Ints:
         """Shape (n, 5): row, replica, preempted, resumed, caught up."""
         return _rows(self._preemptions, 5)
+
+
+def _spread(columns: dict[str, Ints], runs: list[tuple[int, int, Run]]) -> dict[str, Ints]:
+    """One row for each iteration of a run."""
+    counts = np.ones(len(columns["iteration"]), np.int64)
+    where = np.array([row for row, _, _ in runs])
+    counts[where] = lengths = np.array([iterations for _, iterations, _ in runs])
+    first = np.cumsum(counts) - counts
+    source = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(source)) - first[source]
+    spread = {name: column[source] for name, column in columns.items()}
+    spread["iteration"] += number
+    spread["decode_context_tokens"] += number * spread["decode_sequences"]
+    within = np.repeat(counts > 1, counts)
+    growing = np.array([run.growing for _, _, run in runs])
+    which = np.repeat(np.arange(len(runs)), lengths)
+    spread["decode_window_tokens"][within] += number[within] * growing[which]
+    ends = np.concatenate([run.ends_ns[:iterations] for _, iterations, run in runs])
+    spread["end_ns"][within] = ends
+    repeats = number > 0
+    spread["start_ns"][repeats] = spread["end_ns"][np.flatnonzero(repeats) - 1]
+    residues = np.array([run.residues for _, _, run in runs])
+    due = np.where(number[within] > 0, residues[which, -spread["iteration"][within] % residues.shape[1]], 0)
+    taken = np.cumsum(due)
+    starts = np.cumsum(lengths) - lengths
+    spread["kv_blocks"][within] += taken - np.repeat(taken[starts], lengths)
+    for row, iterations, run in runs:
+        for planned in run.arrived_before:
+            begin = first[row]
+            spread["waiting"][begin + planned + 1 : begin + iterations] += 1
+    return spread
 
 
 def _rows(values: "array[int]", width: int) -> Ints:

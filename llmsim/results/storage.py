@@ -56,9 +56,7 @@ def read_result(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         what = "is not a result folder" if len(missing) == len(FILES) else "is not a whole result"
-        raise ScenarioError(
-            f"{folder}: {what}: {', '.join(missing)} not found; results.save(folder) writes one"
-        )
+        raise ScenarioError(f"{folder}: {what}: {', '.join(missing)} not found; results.save(folder) writes one")
     about = _read_json(folder / "facts.json")
     found = about.get("schema_version")
     if found != SCHEMA_VERSION:
@@ -95,9 +93,7 @@ def _write_table(path: Path, columns: Columns) -> None:
     import pyarrow.parquet as pq
 
     arrays = {
-        name: pa.array(column, pa.string()).dictionary_encode()
-        if column.dtype.kind in "OU"
-        else pa.array(column)
+        name: pa.array(column, pa.string()).dictionary_encode() if column.dtype.kind in "OU" else pa.array(column)
         for name, column in columns.items()
     }
     pq.write_table(pa.table(arrays), path, compression="zstd", version="2.6", row_group_size=1 << 20)

@@ -86,9 +86,7 @@ class Pool:
             ScenarioError: for batch sizes that vLLM refuses.
         """
         if self.model is None:
-            raise ScenarioError(
-                f"pool '{self.name}' has no model: it takes the scenario's when it is part of one"
-            )
+            raise ScenarioError(f"pool '{self.name}' has no model: it takes the scenario's when it is part of one")
         auto = self.max_model_len == "auto"
         max_model_len = self.model.max_position_embeddings if auto else self.max_model_len
         scheduler = self.engine.scheduler.resolve(self.accelerator, int(max_model_len))
@@ -119,9 +117,7 @@ class Run:
     @model_validator(mode="after")
     def _measures_something(self) -> Self:
         if self.horizon_s is not None and self.warm_up_s >= self.horizon_s:
-            raise ValueError(
-                f"warm_up_s = {self.warm_up_s:g} must be less than horizon_s = {self.horizon_s:g}"
-            )
+            raise ValueError(f"warm_up_s = {self.warm_up_s:g} must be less than horizon_s = {self.horizon_s:g}")
         return self
 
 

@@ -78,9 +78,7 @@ class Client:
         arrivals_rng, steady_end_s = self._stream(seed, "arrivals"), self.rate_profile.integral(end_s)
         steady_s = arrivals_until_s(self.arrivals, self.rate_per_s or 0.0, steady_end_s, arrivals_rng)
         count = len(steady_s)
-        return Sessions(
-            self.rate_profile.warp(steady_s), self.turns.draw(count, rng), np.zeros(count, np.bool_)
-        )
+        return Sessions(self.rate_profile.warp(steady_s), self.turns.draw(count, rng), np.zeros(count, np.bool_))
 
     def requests(self, seed: int, sessions: Sessions) -> RequestTable:
         """The requests of these sessions; each is linked by ``after`` to the one it waits for."""
@@ -127,9 +125,7 @@ class Client:
         place = np.arange(offsets[-1]) - np.repeat(offsets[:-1] + prefix, counts)
         source = np.repeat(first, counts) + np.maximum(place, 0) // 2
         kinds = [place < 0, place % 2 == 1]
-        streams = np.select(
-            kinds, [np.repeat(prefixes, counts), -1 - source], self.shared_prefixes + first[source]
-        )
+        streams = np.select(kinds, [np.repeat(prefixes, counts), -1 - source], self.shared_prefixes + first[source])
         starts = np.select(kinds, [0, 0], _sum_since(first, texts)[source])
         tokens = np.select(kinds, [self.shared_prefix_tokens, answers[source]], texts[source])
         return offsets, streams, starts, tokens

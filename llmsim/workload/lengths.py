@@ -67,9 +67,7 @@ class Lognormal:
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if not self.mean < self.p99 <= 14 * self.mean:
-            raise ValueError(
-                f"p99 is {self.p99:g}; allowed is more than the mean, {self.mean:g}, to 14 times as much"
-            )
+            raise ValueError(f"p99 is {self.p99:g}; allowed is more than the mean, {self.mean:g}, to 14 times as much")
         return self
 
     @property
@@ -97,9 +95,7 @@ class Quantiles:
     @model_validator(mode="after")
     def _monotone(self) -> Self:
         if len(self.shares) != len(self.tokens):
-            raise ValueError(
-                f"{len(self.shares)} shares but {len(self.tokens)} tokens; each share needs its length"
-            )
+            raise ValueError(f"{len(self.shares)} shares but {len(self.tokens)} tokens; each share needs its length")
         if self.shares[:1] != (0,) or self.shares[-1:] != (1,) or np.any(np.diff(self.shares) <= 0):
             raise ValueError(f"shares are {self.shares}; they must increase from 0 to 1")
         if np.any(np.diff(self.tokens) < 0):
@@ -119,7 +115,5 @@ def _own_law(value: Any, validate: Callable[[Any], Any]) -> Any:
     return value if isinstance(value, LengthLaw) else validate(value)
 
 
-Lengths = Annotated[
-    Fixed | Uniform | Lognormal | Quantiles, Field(discriminator="kind"), WrapValidator(_own_law)
-]
+Lengths = Annotated[Fixed | Uniform | Lognormal | Quantiles, Field(discriminator="kind"), WrapValidator(_own_law)]
 """A law of lengths: from a file one of these kinds, from Python also any other ``LengthLaw``."""

@@ -130,13 +130,10 @@ class RequestTable:
             sessions += int(table.session.max(initial=-1)) + 1
             clients += len(table.client_names)
         columns: dict[str, Any] = {
-            name: np.concatenate([getattr(table, name) for table in moved])
-            for name in (*_COLUMNS, *_SEGMENTS)
+            name: np.concatenate([getattr(table, name) for table in moved]) for name in (*_COLUMNS, *_SEGMENTS)
         }
         if len(columns["segment_stream"]):
-            columns["segment_offsets"] = _offsets(
-                np.concatenate([table._segment_counts() for table in moved])
-            )
+            columns["segment_offsets"] = _offsets(np.concatenate([table._segment_counts() for table in moved]))
         merged = cls(**columns, client_names=tuple(name for table in tables for name in table.client_names))
         return merged.take(np.argsort(merged.arrival_ns, kind="stable"))
 
@@ -151,9 +148,7 @@ class RequestTable:
         waits = after >= 0
         after[waits] = place[after[waits]]
         if np.any(after[waits] < 0) or np.any(after >= np.arange(len(rows))):
-            raise ScenarioError(
-                "rows of a request table were taken without, or before, those they come after"
-            )
+            raise ScenarioError("rows of a request table were taken without, or before, those they come after")
         columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS}
         columns["after"] = after
         if len(self.segment_offsets) > 1:
@@ -192,9 +187,7 @@ class RequestTable:
     def _refuse(self, name: str, bad: NDArray[np.bool_], allowed: str) -> None:
         if np.any(bad):
             row = int(np.argmax(bad))
-            raise ScenarioError(
-                f"request table row {row}: {name} is {getattr(self, name)[row]}; allowed is {allowed}"
-            )
+            raise ScenarioError(f"request table row {row}: {name} is {getattr(self, name)[row]}; allowed is {allowed}")
 
 
 _COLUMNS = (

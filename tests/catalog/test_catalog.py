@@ -40,9 +40,7 @@ def test_an_unknown_name_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ScenarioError) as raised:
         catalog.entry("accelerators", "h100-sx")
     message = str(raised.value)
-    assert message.startswith(
-        "accelerator 'h100-sx' is not in the catalogue: did you mean 'h100-sxm'? Known: "
-    )
+    assert message.startswith("accelerator 'h100-sx' is not in the catalogue: did you mean 'h100-sxm'? Known: ")
     assert all(name in message for name in catalog.names("accelerators"))
 
 

@@ -55,8 +55,7 @@ def test_every_step_is_that_of_the_real_scheduler(path: Path) -> None:
     for expected, got in zip(case.get("steps") or (), steps, strict=False):
         for field in fields:
             assert got[field] == expected[field], (
-                f"case {case['name']}, step {expected['step']}, {field}: "
-                f"expected {expected[field]}, got {got[field]}"
+                f"case {case['name']}, step {expected['step']}, {field}: expected {expected[field]}, got {got[field]}"
             )
     if case.get("steps"):
         assert len(steps) == len(case["steps"]), f"case {case['name']}: number of steps"

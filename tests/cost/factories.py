@@ -11,9 +11,7 @@ from llmsim.hardware import load_accelerator
 from llmsim.model import MlaSpec, ModelSpec, MoeSpec, load_model
 
 
-def a_deployment(
-    model: str | ModelSpec = "llama-3.1-8b", accelerator: str = "h100-sxm", **given: Any
-) -> Deployment:
+def a_deployment(model: str | ModelSpec = "llama-3.1-8b", accelerator: str = "h100-sxm", **given: Any) -> Deployment:
     """An engine of one accelerator."""
     spec = load_model(model) if isinstance(model, str) else model
     return Deployment(model=spec, accelerator=load_accelerator(accelerator), **given)
@@ -22,14 +20,10 @@ def a_deployment(
 def scaled(deployment: Deployment, **factors: float) -> Deployment:
     """The same on an accelerator with ``flop_per_s``, ``hbm`` or ``link`` that many times as fast."""
     old = deployment.accelerator
-    link = replace(
-        old.scale_up, bandwidth_bytes_per_s=old.scale_up.bandwidth_bytes_per_s * factors.get("link", 1.0)
-    )
+    link = replace(old.scale_up, bandwidth_bytes_per_s=old.scale_up.bandwidth_bytes_per_s * factors.get("link", 1.0))
     new = replace(
         old,
-        peak_flop_per_s={
-            key: value * factors.get("flop_per_s", 1.0) for key, value in old.peak_flop_per_s.items()
-        },
+        peak_flop_per_s={key: value * factors.get("flop_per_s", 1.0) for key, value in old.peak_flop_per_s.items()},
         hbm_bandwidth_bytes_per_s=old.hbm_bandwidth_bytes_per_s * factors.get("hbm", 1.0),
         scale_up=link,
     )
@@ -86,9 +80,7 @@ def a_latent_model() -> ModelSpec:
             shared_intermediate_size=2048,
             dense_layers=3,
         ),
-        mla=MlaSpec(
-            q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128
-        ),
+        mla=MlaSpec(q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
         quantization="fp8",
         fp8_block_scales=True,
     )

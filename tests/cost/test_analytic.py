@@ -33,9 +33,7 @@ DEPLOYMENTS = {
     "dense": a_deployment(),
     "quantized": a_deployment("llama-3.1-8b", "l40s", quantization="int4", kv_cache_dtype="fp8"),
     "tensor parallel": a_deployment("llama-3.1-70b", tensor_parallel_size=8, quantization="fp8"),
-    "pipeline": a_deployment(
-        "llama-3.1-70b", "a100-sxm-80gb", tensor_parallel_size=2, pipeline_parallel_size=3
-    ),
+    "pipeline": a_deployment("llama-3.1-70b", "a100-sxm-80gb", tensor_parallel_size=2, pipeline_parallel_size=3),
     "experts": a_deployment("mixtral-8x7b", tensor_parallel_size=4, enable_expert_parallel=True),
     "experts of all ranks": a_deployment("qwen3-30b-a3b", data_parallel_size=8, enable_expert_parallel=True),
     "windowed": a_deployment(a_windowed_model(), pipeline_parallel_size=5),
@@ -121,8 +119,7 @@ class TestForms:
 
     def test_an_iteration_leaves_a_pipeline_later_than_the_next_may_start(self) -> None:
         alone, staged = (
-            AnalyticCost().start(a_deployment(pipeline_parallel_size=size)).step(a_prefill(4096))
-            for size in (1, 4)
+            AnalyticCost().start(a_deployment(pipeline_parallel_size=size)).step(a_prefill(4096)) for size in (1, 4)
         )
         assert alone.occupancy_s == alone.latency_s
         assert staged.latency_s == pytest.approx(alone.latency_s, rel=0.05)
@@ -136,9 +133,7 @@ class TestBounds:
     @settings(max_examples=25, deadline=None)
     def test_no_step_beats_the_chip(self, name: str, ideal: bool, data: st.DataObject) -> None:
         deployment = DEPLOYMENTS[name]
-        factors = data.draw(
-            st.fixed_dictionaries({key: st.floats(0.05, 20) for key in ("flop_per_s", "hbm", "link")})
-        )
+        factors = data.draw(st.fixed_dictionaries({key: st.floats(0.05, 20) for key in ("flop_per_s", "hbm", "link")}))
         deployment = scaled(deployment, **factors)
         cost = AnalyticCost(ideal=ideal).start(deployment)
         batch = data.draw(batches(window_of(name)))
@@ -163,9 +158,7 @@ class TestBounds:
     @pytest.mark.parametrize("part", ["flop_per_s", "hbm", "link"])
     @given(data=st.data())
     @settings(max_examples=10, deadline=None)
-    def test_a_faster_part_never_slows_a_step(
-        self, name: str, ideal: bool, part: str, data: st.DataObject
-    ) -> None:
+    def test_a_faster_part_never_slows_a_step(self, name: str, ideal: bool, part: str, data: st.DataObject) -> None:
         batch, factor = data.draw(batches(window_of(name))), data.draw(st.floats(1, 10))
         fast = AnalyticCost(ideal=ideal).start(scaled(DEPLOYMENTS[name], **{part: factor}))
         slow = started(name, ideal)
@@ -299,9 +292,7 @@ def test_steps_agree_with_sums_of_measured_kernels(shared_data: Path) -> None:
     here."""
     rows = pd.read_csv(shared_data / "kernel_step_times.csv")
     rows = rows[rows.system.isin(list(CATALOGUE)) & (rows.backend == "vllm")]
-    rows = rows.assign(
-        error=list(step_errors(rows)), kind=np.where(rows.model.str.contains("Llama"), "dense", "moe")
-    )
+    rows = rows.assign(error=list(step_errors(rows)), kind=np.where(rows.model.str.contains("Llama"), "dense", "moe"))
     medians = rows.error.abs().groupby([rows.kind, rows.phase]).median()
     print(medians.map("{:.1%}".format).to_string())
     assert medians["dense", "decode"] <= 0.05

@@ -19,9 +19,7 @@ def test_tokens_and_context_add_up() -> None:
     assert cost.step(mixed).latency_s == cost.step(mixed).occupancy_s
 
 
-@given(
-    base=NUMBERS, token=NUMBERS, context=NUMBERS, sequences=st.integers(1, 1024), start=st.integers(1, 10**6)
-)
+@given(base=NUMBERS, token=NUMBERS, context=NUMBERS, sequences=st.integers(1, 1024), start=st.integers(1, 10**6))
 def test_both_forms_agree_to_the_last_bit(
     base: float, token: float, context: float, sequences: int, start: int
 ) -> None:

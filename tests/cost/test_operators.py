@@ -42,11 +42,7 @@ class TestFlop:
         used = model.active_parameters - embeddings - model.norm_parameters
         batch = a_decode(1, 1)._replace(sampled=0)
         attention = 4 * model.num_attention_heads * model.head_dim * model.num_hidden_layers
-        bias = (
-            model.attention_bias
-            * (model.num_attention_heads + 2 * model.num_key_value_heads)
-            * model.head_dim
-        )
+        bias = model.attention_bias * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
         expected = 2 * (used - model.num_hidden_layers * bias) + attention
         assert flop(a_deployment(model), batch) == pytest.approx(expected, rel=1e-6)
 
@@ -62,9 +58,7 @@ class TestFlop:
         chunks = [a_prefill(1024, prefix=start) for start in range(0, 4096, 1024)]
         deployment = a_deployment()
         head = 2 * 128256 * 4096
-        assert sum(flop(deployment, chunk) for chunk in chunks) - 3 * head == pytest.approx(
-            flop(deployment, whole)
-        )
+        assert sum(flop(deployment, chunk) for chunk in chunks) - 3 * head == pytest.approx(flop(deployment, whole))
 
     @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
     @pytest.mark.parametrize("size", [2, 4, 8])
@@ -102,16 +96,13 @@ class TestBytes:
     def test_distinct_experts_are_those_of_a_draw(self) -> None:
         generator = np.random.default_rng(0)
         draws = [
-            np.unique(np.concatenate([generator.permutation(128)[:8] for _ in range(16)])).size
-            for _ in range(400)
+            np.unique(np.concatenate([generator.permutation(128)[:8] for _ in range(16)])).size for _ in range(400)
         ]
         assert experts_touched(a_deployment("qwen3-30b-a3b"), 16) == pytest.approx(np.mean(draws), rel=0.01)
 
     @pytest.mark.parametrize(("quantization", "share"), [("fp8", 0.5), ("int4", 0.26), ("nvfp4", 0.2813)])
     def test_quantized_weights_are_read_as_stored(self, quantization: Any, share: float) -> None:
-        full, small = (
-            least_bytes(a_deployment(quantization=q), a_decode(1, 1)) for q in (None, quantization)
-        )
+        full, small = (least_bytes(a_deployment(quantization=q), a_decode(1, 1)) for q in (None, quantization))
         head = 2 * 128256 * 4096
         assert (small - head) / (full - head) == pytest.approx(share, rel=0.001)
 
@@ -124,9 +115,7 @@ class TestBytes:
 class TestLatentAttention:
     def test_decode_does_242_flop_a_byte_of_context(self) -> None:
         """DeepSeek-V3 in bf16: 2*128*(576 + 512) FLOPs on 1,152 bytes."""
-        deployment = a_deployment(
-            a_latent_model(), "h200-sxm", tensor_parallel_size=1, num_gpu_blocks_override=100
-        )
+        deployment = a_deployment(a_latent_model(), "h200-sxm", tensor_parallel_size=1, num_gpu_blocks_override=100)
         near, far = (a_decode(1, length) for length in (1000, 2000))
         work = flop(deployment, far) - flop(deployment, near)
         read = least_bytes(deployment, far) - least_bytes(deployment, near)
@@ -175,18 +164,14 @@ class TestCollectives:
 def test_products_of_a_layer_by_hand() -> None:
     """Llama-3.1-8B: qkv 4096 x 6144, o 4096 x 4096, gate and up 4096 x 28672, down 14336 x 4096."""
     deployment = a_deployment()
-    operators = {
-        each.name: each for each in stage_operators(deployment, layout.stages(deployment)[0]).on_tokens
-    }
+    operators = {each.name: each for each in stage_operators(deployment, layout.stages(deployment)[0]).on_tokens}
     shapes = {"qkv": 4096 * 6144, "o": 4096 * 4096, "up": 4096 * 28672, "down": 14336 * 4096}
     for name, parameters in shapes.items():
         operator = operators[name]
         assert (operator.count, operator.flop, operator.fixed_bytes) == (32, 2 * parameters, 2 * parameters)
 
 
-@pytest.mark.parametrize(
-    ("model", "small_kernels"), [(load_model("llama-3.1-8b"), 4), (load_model("qwen3-8b"), 8)]
-)
+@pytest.mark.parametrize(("model", "small_kernels"), [(load_model("llama-3.1-8b"), 4), (load_model("qwen3-8b"), 8)])
 def test_prefill_attention_launches_rope_and_kv_writes_too(model: ModelSpec, small_kernels: int) -> None:
     deployment = a_deployment(model)
     efficiency = deployment.accelerator.efficiency

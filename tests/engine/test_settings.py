@@ -26,9 +26,7 @@ def resolved(
         ("rtx-4090", (2048, 256)),
     ],
 )
-def test_defaults_follow_the_memory_with_the_a100_below_its_class(
-    accelerator: str, expected: tuple[int, int]
-) -> None:
+def test_defaults_follow_the_memory_with_the_a100_below_its_class(accelerator: str, expected: tuple[int, int]) -> None:
     assert resolved(VllmScheduler(), accelerator) == expected
 
 
@@ -46,9 +44,7 @@ def test_no_more_tokens_by_default_than_all_sequences_can_have() -> None:
 
 def test_without_chunked_prefill_a_step_takes_the_longest_prompt() -> None:
     assert resolved(VllmScheduler(enable_chunked_prefill=False), max_model_len=50_000) == (50_000, 1024)
-    with pytest.raises(
-        ScenarioError, match="max_num_batched_tokens = 4096 must be at least max_model_len = 8192"
-    ):
+    with pytest.raises(ScenarioError, match="max_num_batched_tokens = 4096 must be at least max_model_len = 8192"):
         resolved(VllmScheduler(enable_chunked_prefill=False, max_num_batched_tokens=4096), max_model_len=8192)
 
 

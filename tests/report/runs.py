@@ -14,9 +14,7 @@ def the_story(**facts: Any) -> Results:
     return Results(a_record(facts=some_facts(**facts)))
 
 
-def a_queue(
-    load: float = 0.5, requests: int = 2000, seed: int = 0, ends_s: float = 1e9, **facts: Any
-) -> Results:
+def a_queue(load: float = 0.5, requests: int = 2000, seed: int = 0, ends_s: float = 1e9, **facts: Any) -> Results:
     """One server that takes a second for each request, at Poisson arrivals of ``load`` a second, FCFS.
 
     Record level ``requests``: no iterations. With ``ends_s`` the run stops then, with requests in flight.

@@ -65,9 +65,7 @@ def test_a_large_sample_is_drawn_with_few_points_that_lie_on_its_distribution() 
     values, shares = cumulative_points(sample)
     assert len(values) <= 400
     assert (values[-1], shares[-1]) == (sample.max(), 1.0)
-    np.testing.assert_array_equal(
-        shares, np.searchsorted(np.sort(sample), values, side="right") / len(sample)
-    )
+    np.testing.assert_array_equal(shares, np.searchsorted(np.sort(sample), values, side="right") / len(sample))
     assert np.sum(shares > 0.999) > 50
 
 

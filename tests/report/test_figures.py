@@ -46,9 +46,7 @@ def test_limits_stand_where_the_slo_says() -> None:
     assert [cross.x[0] for cross in crosses] == [3.0, 3.0]
     assert [cross.y[0] for cross in crosses] == pytest.approx([0.95, 0.05])
     assert {shape.x0 for shape in figure.layout.shapes} == {3.0, 9.0}
-    over_time = figures.latency_over_time(
-        the_story(slo={"ttft_p95_s": 3.0, "itl_p99_s": 0.2, "e2e_p50_s": 9.0})
-    )
+    over_time = figures.latency_over_time(the_story(slo={"ttft_p95_s": 3.0, "itl_p99_s": 0.2, "e2e_p50_s": 9.0}))
     assert [(shape.y0, shape.yref) for shape in over_time.layout.shapes] == [(3.0, "y"), (0.2, "y3")]
 
 
@@ -145,17 +143,11 @@ def test_a_large_run_is_drawn_as_light_as_a_small_one(draw: Callable[[Results], 
     "results",
     [
         Results(a_record(requests=[], iterations=[])),
-        Results(
-            a_record(
-                requests=[a_rejected_request()], iterations=[], facts=some_facts(slo={"ttft_p99_s": 1.0})
-            )
-        ),
+        Results(a_record(requests=[a_rejected_request()], iterations=[], facts=some_facts(slo={"ttft_p99_s": 1.0}))),
         Results(a_record(requests=[], iterations=[], facts=some_facts(window_end_s=0.0))),
         a_queue(requests=1, load=1.0),
     ],
 )
-def test_there_is_a_figure_for_a_run_with_nothing_in_it(
-    draw: Callable[[Results], go.Figure], results: Results
-) -> None:
+def test_there_is_a_figure_for_a_run_with_nothing_in_it(draw: Callable[[Results], go.Figure], results: Results) -> None:
     figure = draw(results)
     assert figure.data or "Not drawn" in figure.layout.annotations[0].text

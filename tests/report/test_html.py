@@ -99,11 +99,7 @@ def test_there_is_a_place_for_each_figure() -> None:
 @pytest.mark.parametrize(
     "results",
     [
-        Results(
-            a_record(
-                requests=[], iterations=[], facts=some_facts(notes=[], pools=[], slo={"tpot_p99_s": 1.0})
-            )
-        ),
+        Results(a_record(requests=[], iterations=[], facts=some_facts(notes=[], pools=[], slo={"tpot_p99_s": 1.0}))),
         Results(a_record(facts=some_facts(cost_usd_per_hour=None, scenario_text="not JSON"))),
         a_queue(requests=1),
     ],

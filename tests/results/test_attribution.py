@@ -134,9 +134,7 @@ def a_drawn_record(seed: int) -> RunRecord:
             moments |= {"first_token_s": first, "finish_s": finish}
             times = {name: float(edges[index]) for name, index in moments.items()}
             requests.append(a_request(numbers[len(requests)], replica=replica, **times))
-            cuts = np.sort(
-                random.choice(np.arange(scheduled, finish + 1), min(4, finish - scheduled + 1), False)
-            )
+            cuts = np.sort(random.choice(np.arange(scheduled, finish + 1), min(4, finish - scheduled + 1), False))
             for start, end in zip(cuts[::2], cuts[1::2], strict=False):
                 stall = {"preempted_s": float(edges[start]), "caught_up_s": float(edges[end])}
                 preemptions.append(a_preemption(requests[-1]["request_id"], replica=replica, **stall))
@@ -148,9 +146,7 @@ def walk(record: RunRecord, request: int) -> tuple[int, int, int, int]:
     """Prefill, preempted, decode and others' prefill of a request (ns), iteration by iteration."""
     row = {name: column[request] for name, column in record.requests.items()}
     mine = record.preemptions["request_id"] == row["request_id"]
-    stalls = list(
-        zip(record.preemptions["preempted_s"][mine], record.preemptions["caught_up_s"][mine], strict=True)
-    )
+    stalls = list(zip(record.preemptions["preempted_s"][mine], record.preemptions["caught_up_s"][mine], strict=True))
     prefill = preempted = decode = others = 0
     for i in np.flatnonzero(record.iterations["replica"] == row["replica"]):
         step = {name: column[i] for name, column in record.iterations.items()}
@@ -173,9 +169,7 @@ def test_drawn_runs_agree_with_a_walk_and_add_up_to_the_nanosecond(seed: int) ->
     record = a_drawn_record(seed)
     parts = in_ns(attribute(record))
     assert np.array_equal(sum(parts[name] for name in PARTS), parts["e2e_s"])
-    found = zip(
-        *(parts[f"{name}_s"] for name in ("prefill", "preempted", "decode", "others_prefill")), strict=True
-    )
+    found = zip(*(parts[f"{name}_s"] for name in ("prefill", "preempted", "decode", "others_prefill")), strict=True)
     assert list(found) == [walk(record, i) for i in range(len(record.requests["request_id"]))]
 
 
@@ -233,6 +227,4 @@ def test_sentence_without_iterations_says_what_is_known() -> None:
 
 
 def test_sentence_of_a_run_without_work() -> None:
-    assert binds(a_record(requests=[], iterations=[], totals=some_totals(bound_s={}))).startswith(
-        "Nothing ran"
-    )
+    assert binds(a_record(requests=[], iterations=[], totals=some_totals(bound_s={}))).startswith("Nothing ran")

@@ -26,9 +26,7 @@ LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")
 STATISTICS = {"mean", "p50", "p90", "p95", "p99", "max"}
 
 
-def summary_of(
-    *requests: dict[str, Any], slo: dict[str, float] | None = None, **facts: Any
-) -> dict[str, Any]:
+def summary_of(*requests: dict[str, Any], slo: dict[str, float] | None = None, **facts: Any) -> dict[str, Any]:
     return summarise(a_record(requests=list(requests), facts=some_facts(slo=slo or {}, **facts)))
 
 

@@ -168,9 +168,7 @@ def test_a_closed_loop_of_sessions_forgets_the_conversation_when_it_ends() -> No
 
 def test_a_cut_workload_has_every_request_that_another_waits_for() -> None:
     for requests in range(1, 40):
-        table = a_table(
-            a_client(turns=Fixed(tokens=3)), a_client("b", users=2, requests_per_user=4), requests=requests
-        )
+        table = a_table(a_client(turns=Fixed(tokens=3)), a_client("b", users=2, requests_per_user=4), requests=requests)
         assert len(table) == requests
         assert np.all(table.after < np.arange(requests))
 

@@ -89,8 +89,7 @@ def test_gaps_within_five_minutes_are_nearly_as_variable_as_the_traces(trace: Re
 @pytest.mark.parametrize("vary_rate", [True, False])
 def test_the_rate_asked_for_is_delivered_on_any_part_of_the_profile(requests: int, vary_rate: bool) -> None:
     spans = [
-        PresetWorkload(rate_per_s=5.0, requests=requests, vary_rate=vary_rate).generate(seed).arrival_ns[-1]
-        / 1e9
+        PresetWorkload(rate_per_s=5.0, requests=requests, vary_rate=vary_rate).generate(seed).arrival_ns[-1] / 1e9
         for seed in range(20)
     ]
     assert requests / np.mean(spans) == pytest.approx(5, rel=4 / np.sqrt(20 * requests))
@@ -103,9 +102,7 @@ def test_a_duration_gives_all_requests_in_it() -> None:
 
 
 def test_a_change_of_rate_keeps_lengths_and_without_the_profile_gaps() -> None:
-    slow, fast = (
-        PresetWorkload(rate_per_s=rate, vary_rate=False, requests=500).generate(0) for rate in (1, 4)
-    )
+    slow, fast = (PresetWorkload(rate_per_s=rate, vary_rate=False, requests=500).generate(0) for rate in (1, 4))
     np.testing.assert_array_equal(slow.prompt_tokens, fast.prompt_tokens)
     np.testing.assert_array_equal(slow.output_tokens, fast.output_tokens)
     np.testing.assert_allclose(slow.arrival_ns, 4 * fast.arrival_ns, atol=4)

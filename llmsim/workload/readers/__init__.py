@@ -62,6 +62,4 @@ def read_trace(path: Path, name: str, limit: int | None, skip_bad_rows: bool) ->
 
 
 def _known() -> str:
-    return "known formats and their first lines:\n" + "\n".join(
-        f"  {each.name}: {each.example}" for each in FORMATS
-    )
+    return "known formats and their first lines:\n" + "\n".join(f"  {each.name}: {each.example}" for each in FORMATS)

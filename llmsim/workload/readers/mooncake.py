@@ -71,9 +71,7 @@ def _convert(text: str) -> tuple[int, int, int, list[int]]:
     if not isinstance(ids, list) or any(type(each) is not int for each in ids):
         raise ValueError(f"hash_ids {str(ids)[:60]} is not a list of whole numbers")
     if ids and len(ids) != (needed := -(-prompt // _BLOCK_TOKENS)):
-        raise ValueError(
-            f"hash_ids has {len(ids)} blocks; input_length {prompt} needs {needed} of {_BLOCK_TOKENS}"
-        )
+        raise ValueError(f"hash_ids has {len(ids)} blocks; input_length {prompt} needs {needed} of {_BLOCK_TOKENS}")
     return round(time_ms * _NS_PER_MS), prompt, output, ids
 
 

@@ -92,17 +92,13 @@ def good_rows(
     if not kept:
         raise ScenarioError(first_fault or f"{path}: the trace has no rows")
     if skipped:
-        warnings.warn(
-            f"{path}: {skipped} bad rows skipped, {kept} kept; the first: {first_fault}", stacklevel=2
-        )
+        warnings.warn(f"{path}: {skipped} bad rows skipped, {kept} kept; the first: {first_fault}", stacklevel=2)
 
 
 def trace_table(path: Path, arrival_ns: Ints, **columns: Any) -> RequestTable:
     """The table of a trace, the earliest arrival at 0. Warns when rows are not in order of arrival."""
     if backwards := int(np.sum(np.diff(arrival_ns) < 0)):
-        warnings.warn(
-            f"{path}: {backwards} rows are earlier than the row before; sorted by arrival", stacklevel=2
-        )
+        warnings.warn(f"{path}: {backwards} rows are earlier than the row before; sorted by arrival", stacklevel=2)
     return RequestTable.build(arrival_ns=arrival_ns - arrival_ns.min(), **columns)
 
 
@@ -132,9 +128,7 @@ class CsvFormat:
             rows = csv.reader(file)
             header = _header(rows)
             if missing := [name for name in self._required() if name not in header]:
-                raise ScenarioError(
-                    f"{path}: missing column {', '.join(missing)}; found: {', '.join(header)}"
-                )
+                raise ScenarioError(f"{path}: missing column {', '.join(missing)}; found: {', '.join(header)}")
             required = {
                 self.arrival[0]: self.arrival[1],
                 self.prompt_tokens: tokens,

@@ -1,0 +1,77 @@
+"""Scenarios with defaults, so that a test states only what it is about."""
+
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from llmsim.cost import LinearCost
+from llmsim.engine.settings import EngineSpec, VllmScheduler
+from llmsim.hardware import AcceleratorSpec, load_accelerator
+from llmsim.model import ModelSpec, load_model
+from llmsim.scenario import Pool, Run, Scenario
+from llmsim.workload import RequestTable
+
+_SCHEDULER = {field.name for field in fields(VllmScheduler)}
+_ENGINE = {field.name for field in fields(EngineSpec)}
+_POOL = {field.name for field in fields(Pool)}
+_RUN = {field.name for field in fields(Run)}
+
+
+class Requests:
+    """A workload of given requests, the same for every seed."""
+
+    def __init__(self, table: RequestTable) -> None:
+        self.table = table
+
+    def generate(self, seed: int) -> RequestTable:
+        """The requests."""
+        return self.table
+
+
+@cache
+def a_model(name: str = "llama-3.1-8b") -> ModelSpec:
+    """A model of the catalogue, read once."""
+    return load_model(name)
+
+
+@cache
+def an_accelerator(name: str = "h100-sxm") -> AcceleratorSpec:
+    """An accelerator of the catalogue, read once."""
+    return load_accelerator(name)
+
+
+def a_table(**columns: Any) -> RequestTable:
+    """Requests of 100 prompt and 10 output tokens, a second apart; a column is one value for all or a list."""
+    rows = max((len(column) for column in columns.values() if hasattr(column, "__len__")), default=1)
+    if "arrival_ns" not in columns:
+        columns.setdefault("arrival_s", [float(row) for row in range(rows)])
+    return RequestTable.build(**{"prompt_tokens": 100, "output_tokens": 10, **columns})
+
+
+def a_linear_cost(**seconds: float) -> LinearCost:
+    """An iteration takes 10 ms and 0.1 ms a token; whole nanoseconds whatever its batch."""
+    return LinearCost(**{"base_s": 0.01, "per_token_s": 1e-4, **seconds})
+
+
+def a_pool(**given: Any) -> Pool:
+    """One engine without physics. Takes the fields of a pool, of its engine and of its scheduler alike."""
+    unknown = given.keys() - _POOL - _ENGINE - _SCHEDULER
+    assert not unknown, f"no such setting: {unknown}"
+    scheduler = VllmScheduler(**{name: given[name] for name in given.keys() & _SCHEDULER})
+    engine = EngineSpec(scheduler=scheduler, **{name: given[name] for name in given.keys() & _ENGINE})
+    fields_of_pool = {name: given[name] for name in given.keys() & _POOL}
+    defaults = {"name": "pool", "accelerator": an_accelerator(), "cost": a_linear_cost(), "engine": engine}
+    return Pool(**{**defaults, "model": a_model(), **fields_of_pool})
+
+
+def a_scenario(table: RequestTable | None = None, **given: Any) -> Scenario:
+    """These requests on one engine. Takes the fields of a scenario, of its run, and those of ``a_pool``.
+
+    ``pools`` replaces the pool, ``workload`` the requests.
+    """
+    settings = {name: given.pop(name) for name in ("name", "seed", "router", "slo", "workload") if name in given}
+    settings.setdefault("name", "test")
+    settings.setdefault("workload", Requests(a_table() if table is None else table))
+    run = Run(**{name: given.pop(name) for name in given.keys() & _RUN})
+    pools = given.pop("pools", None)
+    return Scenario(**settings, pools=pools or (a_pool(**given),), run=run)
