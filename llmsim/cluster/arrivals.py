@@ -12,12 +12,15 @@ from llmsim.workload.table import RequestTable
 
 
 class Arrivals:
-    """Calls ``send(row)`` for every row when it is due; rows of one instant in row order."""
+    """Calls ``send(row)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
 
-    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int], None]) -> None:
+    def __init__(
+        self, env: Environment, table: RequestTable, send: Callable[[int], None], delay_ns: int = 0
+    ) -> None:
         self._env = env
         self._table = table
         self._send = send
+        self._delay_ns = delay_ns
         self._rows = np.flatnonzero(table.after < 0)
         self._next = 0
         self._due: list[tuple[int, int]] = []
@@ -32,19 +35,27 @@ class Arrivals:
             return
         table, now = self._table, int(self._env.now)
         for successor in self._successors.pop(row):
-            due = max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor]))
+            due = max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor])) + self._delay_ns
             heapq.heappush(self._due, (due, successor))
             Moment(self._env, due, ARRIVAL, self._send_due)
 
+    def due_ns(self, row: int) -> int | None:
+        """When a row that has not been sent would be; None while that depends on its predecessor's end."""
+        if self._table.after[row] < 0:
+            return int(self._table.arrival_ns[row])
+        return next((due - self._delay_ns for due, each in self._due if each == row), None)
+
     def _wait(self) -> None:
         if self._next < len(self._rows):
-            due = int(self._table.arrival_ns[self._rows[self._next]])
-            Moment(self._env, due, ARRIVAL, self._arrive)
+            Moment(self._env, self._due_ns(), ARRIVAL, self._arrive)
+
+    def _due_ns(self) -> int:
+        return int(self._table.arrival_ns[self._rows[self._next]]) + self._delay_ns
 
     def _arrive(self, event: Event) -> None:
         """Rows of the table that are due, and wait for the next one."""
-        now, arrival_ns = int(self._env.now), self._table.arrival_ns
-        while self._next < len(self._rows) and arrival_ns[self._rows[self._next]] == now:
+        now = int(self._env.now)
+        while self._next < len(self._rows) and self._due_ns() == now:
             heapq.heappush(self._due, (now, int(self._rows[self._next])))
             self._next += 1
         self._send_due(event)

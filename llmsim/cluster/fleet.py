@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from simpy import Environment, Event
 
 from llmsim.cluster.arrivals import Arrivals
@@ -18,6 +19,7 @@ Progress = Callable[[float, int, int], None]
 """Called now and then with the simulated time in seconds, requests done, and requests in all."""
 
 _EVENTS_BETWEEN_REPORTS = 20_000
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +54,17 @@ class Fleet:
         for station in stations:
             station.replica.on_end = self.ended
         self._live: dict[int, tuple[Sequence, Station]] = {}
-        self._arrivals = Arrivals(env, table, self._send)
+        self._entry_ns = min(station.request_ns for station in stations)
+        """Time every request takes before it is routed: the API server's work, where it is the same for all."""
+        self._arrivals = Arrivals(env, table, self._send, self._entry_ns)
         self.done = 0
         self.events = 0
 
     def run(self, horizon_ns: int | None, progress: Progress | None) -> None:
         """Process events up to the horizon, those at the horizon included, or until none is left."""
         env = self._env
-        last = float("inf") if horizon_ns is None else horizon_ns
-        while env.peek() <= last:
-            if env.peek() == float("inf"):
-                break
+        last = _NEVER if horizon_ns is None else horizon_ns + 1
+        while env.peek() < last:
             env.step()
             self.events += 1
             if progress is not None and self.events % _EVENTS_BETWEEN_REPORTS == 0:
@@ -84,7 +86,8 @@ class Fleet:
 
     def _send(self, row: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
-        self._recorder.arrival_ns[row] = int(self._env.now)
+        sent_ns = int(self._env.now) - self._entry_ns
+        self._recorder.arrival_ns[row] = sent_ns
         station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
         prompt = int(self._table.prompt_tokens[row])
         if prompt >= station.max_model_len:
@@ -92,10 +95,10 @@ class Fleet:
             self._recorder.ended(row, "rejected", "prompt >= max_model_len")
             self._arrivals.ended(row)
             return
-        sequence = self._sequence(row, station)
+        sequence = self._sequence(row, sent_ns, station)
         self._live[row] = sequence, station
         station.replica.outstanding += 1
-        if station.request_ns:
+        if station.request_ns > self._entry_ns:
             self._deliver_later(sequence, station)
         else:
             station.replica.deliver(sequence)
@@ -104,9 +107,9 @@ class Fleet:
         def deliver(event: Event) -> None:
             station.replica.deliver(sequence)
 
-        Moment(self._env, int(self._env.now) + station.request_ns, ARRIVAL, deliver)
+        Moment(self._env, sequence.arrival_ns + station.request_ns, ARRIVAL, deliver)
 
-    def _sequence(self, row: int, station: Station) -> Sequence:
+    def _sequence(self, row: int, sent_ns: int, station: Station) -> Sequence:
         table, keys = self._table, station.keys
         prompt, output = int(table.prompt_tokens[row]), int(table.output_tokens[row])
         max_tokens = int(table.max_tokens[row])
@@ -118,7 +121,7 @@ class Fleet:
             limit_tokens=prompt + limit,
             target=min(output, limit),
             stops=output <= limit and output != max_tokens,
-            arrival_ns=int(self._env.now),
+            arrival_ns=sent_ns,
             priority=int(table.priority[row]),
             shared_tokens=keys.shared_tokens(row) if keys else 0,
             names=tuple(keys.outputs_named(row)) if keys else (),
@@ -126,10 +129,21 @@ class Fleet:
 
     def _close(self, horizon_ns: int | None) -> None:
         """Every request that has not ended is in flight at the horizon, or can never go on."""
-        if horizon_ns is not None:
+        if horizon_ns is None:
+            outcome, reason, unsent = "aborted", "stuck", "predecessor stuck"
+        else:
+            outcome, reason, unsent = "in_flight", "horizon", "not sent"
             for replica in self._replicas:
                 replica.stop(horizon_ns)
-        outcome, reason = ("aborted", "stuck") if horizon_ns is None else ("in_flight", "horizon")
-        for sequence, station in list(self._live.values()):
+        for sequence, station in self._live.values():
+            station.replica.on_end = _nobody_waits
             station.replica.state.settle(sequence)
             station.replica.leave(sequence, outcome, reason)
+        for row in np.flatnonzero(np.frombuffer(self._recorder.arrival_ns, np.int64) < 0).tolist():
+            due_ns = self._arrivals.due_ns(row)
+            entering = due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns
+            self._recorder.ended(row, outcome, reason if entering else unsent)
+
+
+def _nobody_waits(sequence: Sequence) -> None:
+    """The run is over."""

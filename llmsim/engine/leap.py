@@ -24,10 +24,16 @@ LONGEST = 4096
 SHORTEST = 3
 """Fewer repetitions are cheaper one by one."""
 
+_NUMBERS = np.arange(LONGEST + 1)
+
 
 def durations_ns(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Iteration times as whole nanoseconds, at least 1: the same for arrays as ``duration_ns`` for one."""
-    return np.maximum((seconds * NS_PER_S + 0.5).astype(np.int64), 1)
+    """Iteration times as whole nanoseconds, at least 1: the same for arrays as ``duration_ns`` for one.
+
+    The times ascend or descend, as those of a leap do: its context only grows.
+    """
+    durations = (seconds * NS_PER_S + 0.5).astype(np.int64)
+    return durations if durations[0] and durations[-1] else np.maximum(durations, 1)
 
 
 def duration_ns(seconds: float) -> int:
@@ -76,12 +82,12 @@ class Leap:
     def over(cls, state: EngineState, plan: Plan, iterations: int, cost: CostModel) -> "Leap":
         """The leap over ``iterations`` iterations after ``plan``, which is about to start; sets its end."""
         growing = state.clock.growing()
-        number = np.arange(iterations + 1)
-        context = window = plan.batch.decode_context_tokens + plan.decodes * number
+        number = _NUMBERS[: iterations + 1]
+        context = window = number * plan.decodes + plan.batch.decode_context_tokens
         if state.window is not None:
-            window = plan.batch.decode_window_tokens + growing * number
+            window = number * growing + plan.batch.decode_window_tokens
         durations = durations_ns(cost.decode(plan.decodes, context, window))
-        ends = np.cumsum(durations)
+        ends = durations.cumsum()
         ends += plan.start_ns
         plan.end_ns = int(ends[0])
         if state.flights:

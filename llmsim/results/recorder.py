@@ -4,8 +4,7 @@ Nothing is computed while the run goes on; ``llmsim.cluster.collect`` makes a ``
 """
 
 from array import array
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +52,7 @@ REQUEST_FIELDS = (
 """Fields of a request; times are -1 when they never came."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """How consecutive iterations of the same decodes differ from the first."""
 
     ends_ns: Ints
