@@ -4,14 +4,7 @@ from typing import Any
 
 from simpy import Environment
 
-from llmsim.cluster.collect import (
-    Stage,
-    iteration_columns,
-    last_event_ns,
-    preemption_columns,
-    request_columns,
-    sum_up,
-)
+from llmsim.cluster.collect import Collector, Stage
 from llmsim.cluster.fleet import Fleet, Progress, Station
 from llmsim.engine.decisions import Decisions
 from llmsim.engine.kv import BlockPool
@@ -20,6 +13,7 @@ from llmsim.engine.queues import ArrivalQueue, PriorityQueue
 from llmsim.engine.replica import Replica
 from llmsim.engine.state import EngineState
 from llmsim.engine.vllm import VllmPolicy
+from llmsim.results.metrics import summarise_measured
 from llmsim.results.record import RunFacts, RunRecord
 from llmsim.results.recorder import Recorder
 from llmsim.results.results import Results
@@ -42,19 +36,18 @@ def simulate(
         SimulationError: when an invariant of the simulation breaks.
     """
     table = scenario.workload.generate(scenario.seed)
-    recorder = Recorder(len(table))
+    level = scenario.run.record
+    recorder = Recorder(len(table), level)
     env = Environment()
     stations, stages = _build(scenario, env, table, recorder, decisions)
+    window_ns = _window_ns(scenario, table)
+    collector = Collector(recorder, table, stages, level, window_ns, scenario.slo)
     fleet = Fleet(env, table, stations, scenario.router.start(stream(scenario.seed, "router")), recorder)
-    horizon_s = scenario.run.horizon_s
-    fleet.run(None if horizon_s is None else to_ns(horizon_s), progress)
-    rows = recorder.iterations()
-    start_ns, end_ns = _window(scenario, table, last_event_ns(recorder, rows))
-    iterations = iteration_columns(rows, stages)
-    totals = sum_up(recorder, rows, iterations, stages, start_ns, end_ns)
-    facts = _facts(scenario, fleet, start_ns, end_ns)
-    requests = request_columns(recorder, table, stages)
-    return Results(RunRecord(facts, totals, requests, iterations, preemption_columns(recorder)))
+    fleet.run(window_ns[1], progress)
+    totals, end_ns = collector.finish()
+    facts = _facts(scenario, fleet, window_ns[0], end_ns)
+    record = RunRecord(facts, totals, collector.requests, collector.iterations, collector.preemptions())
+    return Results(record, summarise_measured(facts, totals, collector.measured(end_ns)))
 
 
 def _build(
@@ -96,12 +89,12 @@ def _build(
     return stations, stages
 
 
-def _window(scenario: Scenario, table: RequestTable, last_ns: int) -> tuple[int, int]:
-    """The measured window: after the warm-up, until the horizon or the last event."""
+def _window_ns(scenario: Scenario, table: RequestTable) -> tuple[int, int | None]:
+    """The measured window: after the warm-up, until the horizon or (None) the last event."""
     horizon_s, warm_up_ns = scenario.run.horizon_s, to_ns(scenario.run.warm_up_s)
     if horizon_s is not None:
         return warm_up_ns, to_ns(horizon_s)
-    return int(table.arrival_ns[table.after < 0].min()) + warm_up_ns, last_ns
+    return int(table.arrival_ns[table.after < 0].min()) + warm_up_ns, None
 
 
 def _facts(scenario: Scenario, fleet: Fleet, start_ns: int, end_ns: int) -> RunFacts:

@@ -1,5 +1,11 @@
-"""From the integers of a finished run to its ``RunRecord``: seconds, accounts of the work, and sums over the window."""
+"""From the integers of a run to its ``RunRecord``: seconds, accounts of the work, and sums over the measured window.
 
+At record level ``full`` every iteration is kept and accounted for. Otherwise blocks of rows are summed up as they come,
+and a leap is accounted for at its first, middle and last iteration (Simpson's rule, which is exact for what is linear
+in the context, as FLOPs and bytes are).
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,15 +13,25 @@ from numpy.typing import NDArray
 
 from llmsim.cost.base import Account, Batch, CostModel
 from llmsim.engine.plan import STOPPED_BY
-from llmsim.results.record import BOUND_COLUMNS, PREEMPTION_COLUMNS, Columns, Totals
-from llmsim.results.recorder import Recorder
+from llmsim.results.bins import LogBins
+from llmsim.results.metrics import Measured, measure, merge
+from llmsim.results.record import (
+    BOUND_COLUMNS,
+    ITERATION_COLUMNS,
+    PREEMPTION_COLUMNS,
+    REQUEST_COLUMNS,
+    Columns,
+    Totals,
+)
+from llmsim.results.recorder import REQUEST_FIELDS, Recorder, Rows, spread
 from llmsim.units import NS_PER_S
 from llmsim.workload.table import RequestTable
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_BOUNDS = ("compute", "hbm", "link", "overhead")
+_BOUNDS = tuple(name.removesuffix("_s") for name in BOUND_COLUMNS)
+_NEVER_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,42 +44,215 @@ class Stage:
     kv_blocks: int
 
 
-def request_columns(recorder: Recorder, table: RequestTable, stages: list[Stage]) -> Columns:
-    """The request table of a result, see ``REQUEST_COLUMNS``."""
-    integers = {name: np.frombuffer(column, np.int64) for name, column in recorder.requests.items()}
-    sent = np.frombuffer(recorder.arrival_ns, np.int64)
-    sent = np.where((sent < 0) & (table.after < 0), table.arrival_ns, sent)
-    replica = integers["replica"]
-    pools = np.array([*(stage.pool for stage in stages), ""], dtype=object)
-    outcome, reason = recorder.endings()
-    return {
-        "request_id": np.arange(len(table)),
-        "client": np.array(table.client_names, dtype=object)[table.client],
-        "session": table.session,
-        "pool": pools[replica],
-        "replica": replica,
-        "arrival_s": _seconds(sent),
-        "queued_s": _seconds(integers["queued_ns"]),
-        "first_scheduled_s": _seconds(integers["first_scheduled_ns"]),
-        "first_token_s": _seconds(integers["first_token_ns"]),
-        "finish_s": _seconds(integers["finish_ns"]),
-        "prompt_tokens": table.prompt_tokens,
-        "output_tokens": np.maximum(integers["output_tokens"], 0),
-        "cached_tokens": np.maximum(integers["cached_tokens"], 0),
-        "preemptions": np.maximum(integers["preemptions"], 0),
-        "recomputed_tokens": np.maximum(integers["recomputed_tokens"], 0),
-        "max_itl_s": _seconds(integers["max_itl_ns"]),
-        "priority": table.priority,
-        "outcome": outcome,
-        "reason": reason,
-    }
+class Collector:
+    """Takes what a recorder hands over, and gives what a ``RunRecord`` is made of."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        table: RequestTable,
+        stages: list[Stage],
+        level: str,
+        window_ns: tuple[int, int | None],
+        slo: dict[str, float],
+    ) -> None:
+        self._recorder = recorder
+        self._table = table
+        self._stages = stages
+        self._level = level
+        self._start_ns, horizon_ns = window_ns
+        self._end_ns = _NEVER_NS if horizon_ns is None else horizon_ns
+        self._open = horizon_ns is None
+        self._slo = slo
+        self._last_ns = 0
+        self._sums = np.zeros(len(Account._fields))
+        self._kv_area = 0.0
+        self._kv_usage_max = 0.0
+        self._gaps = LogBins()
+        self._exact_gaps: tuple[Floats, Ints] | None = None
+        self._measured: Measured | None = None
+        self.iterations = _empty(ITERATION_COLUMNS, BOUND_COLUMNS)
+        self.requests = _empty(REQUEST_COLUMNS)
+        recorder.on_iterations = self._take_all if level == "full" else self._take_block
+        recorder.on_requests = self._take_ended if level == "summary" else self._take_requests
+        recorder.census.start_ns = self._start_ns
+        if horizon_ns is not None:
+            recorder.census.end_ns = horizon_ns
+
+    def finish(self) -> tuple[Totals, int]:
+        """Take what is left; returns the totals and the end of the window in nanoseconds."""
+        self._recorder.flush()
+        self._recorder.flush_requests()
+        end_ns = self._last_ns if self._open else self._end_ns
+        self._recorder.census.end_ns = end_ns
+        self._recorder.census.advance(end_ns)
+        return self._totals(end_ns), end_ns
+
+    def measured(self, window_end_ns: int) -> Measured:
+        """What the summary needs of the requests."""
+        if self._measured is not None:
+            return self._measured
+        return measure(self.requests, self._start_ns / NS_PER_S, window_end_ns / NS_PER_S, self._slo)
+
+    def preemptions(self) -> Columns:
+        """The preemption table of a result, see ``PREEMPTION_COLUMNS``."""
+        rows = self._recorder.preemptions()
+        columns = [rows[:, 0], rows[:, 1], *(_seconds(rows[:, i]) for i in (2, 3, 4))]
+        return dict(zip(PREEMPTION_COLUMNS, columns, strict=True))
+
+    def _take_all(self, rows: Rows) -> None:
+        """Every iteration, at the end of a run of level ``full``."""
+        wide = spread(rows)
+        order = np.lexsort((wide["replica"], wide["start_ns"]))
+        wide = {name: column[order] for name, column in wide.items()}
+        account = self._account(wide)
+        self.iterations = _iteration_columns(wide, account)
+        self._add_work(wide, account)
+        self._add_time(wide)
+        gaps, counts = self._gaps_in_window(wide)
+        values, index = np.unique(gaps, return_inverse=True)
+        self._exact_gaps = values / NS_PER_S, np.bincount(index, counts, len(values)).astype(np.int64)
+
+    def _take_block(self, rows: Rows) -> None:
+        """A block of rows, to be summed up and forgotten."""
+        wide = spread(rows)
+        columns = rows.columns
+        if rows.runs:
+            where = [row for row, _, _ in rows.runs]
+            columns = {**columns, "end_ns": columns["end_ns"].copy()}
+            columns["end_ns"][where] = [int(run.ends_ns[iterations - 1]) for _, iterations, run in rows.runs]
+        self._add_work(columns, self._account_of_rows(rows))
+        self._add_time(wide)
+        gaps, counts = self._gaps_in_window(wide)
+        self._gaps.add(gaps / NS_PER_S, counts)
+
+    def _take_requests(self, ended: Ints) -> None:
+        self.requests = self._request_columns(ended[np.argsort(ended[:, 0], kind="stable")])
+
+    def _take_ended(self, ended: Ints) -> None:
+        columns = self._request_columns(ended)
+        block = measure(columns, self._start_ns / NS_PER_S, self._end_ns / NS_PER_S, self._slo)
+        self._measured = merge(self._measured, block)
+
+    def _request_columns(self, ended: Ints) -> Columns:
+        """Rows of the request table of a result, see ``REQUEST_COLUMNS``."""
+        table, rows = self._table, ended[:, 0]
+        outcome, reason = self._recorder.kinds()[ended[:, 1]].T
+        fields = dict(zip(REQUEST_FIELDS, ended[:, 2:].T, strict=True))
+        self._last_ns = max(self._last_ns, int(fields["arrival_ns"].max(initial=0)))
+        sent = fields["arrival_ns"]
+        sent = np.where((sent < 0) & (table.after[rows] < 0), table.arrival_ns[rows], sent)
+        pools = np.array([*(stage.pool for stage in self._stages), ""], dtype=object)
+        return {
+            "request_id": rows,
+            "client": np.array(table.client_names, dtype=object)[table.client[rows]],
+            "session": table.session[rows],
+            "pool": pools[fields["replica"]],
+            "replica": fields["replica"],
+            "arrival_s": _seconds(sent),
+            "queued_s": _seconds(fields["queued_ns"]),
+            "first_scheduled_s": _seconds(fields["first_scheduled_ns"]),
+            "first_token_s": _seconds(fields["first_token_ns"]),
+            "finish_s": _seconds(fields["finish_ns"]),
+            "prompt_tokens": table.prompt_tokens[rows],
+            "output_tokens": fields["output_tokens"],
+            "cached_tokens": fields["cached_tokens"],
+            "preemptions": fields["preemptions"],
+            "recomputed_tokens": fields["recomputed_tokens"],
+            "max_itl_s": _seconds(fields["max_itl_ns"]),
+            "priority": table.priority[rows],
+            "outcome": outcome,
+            "reason": reason,
+        }
+
+    def _account(self, columns: dict[str, Ints]) -> Account:
+        """What each of the given iterations did, by its replica's cost model."""
+        fields = [columns["sampled_rows" if name == "sampled" else name] for name in Batch._fields]
+        accounts = np.zeros((len(Account._fields), len(columns["replica"])))
+        for number, stage in enumerate(self._stages):
+            mine = columns["replica"] == number
+            if mine.any():
+                accounts[:, mine] = np.stack(stage.cost.account(Batch(*(field[mine] for field in fields))))
+        return Account(*accounts)
+
+    def _account_of_rows(self, rows: Rows) -> Account:
+        """What each row's iterations did together."""
+        columns, runs = rows
+        if not runs:
+            return self._account(columns)
+        where = np.array([row for row, _, _ in runs])
+        lengths = np.array([iterations for _, iterations, _ in runs])
+        growing = np.array([run.growing for _, _, run in runs])
+        points = {name: np.concatenate([column, column[where], column[where]]) for name, column in columns.items()}
+        for part, number in ((1, (lengths - 1) / 2), (2, lengths - 1.0)):
+            begin = len(columns["replica"]) + (part - 1) * len(where)
+            mine = slice(begin, begin + len(where))
+            for name, growth in (
+                ("decode_context_tokens", points["decode_sequences"][mine]),
+                ("decode_window_tokens", growing),
+            ):
+                points[name] = points[name].astype(np.float64)
+                points[name][mine] += growth * number
+        account = np.stack(self._account(points))
+        total = account[:, : len(columns["replica"])]
+        middle, last = np.split(account[:, len(columns["replica"]) :], 2, axis=1)
+        total[:, where] = (total[:, where] + 4 * middle + last) * (lengths / 6)
+        return Account(*total)
+
+    def _add_work(self, columns: dict[str, Ints], account: Account) -> None:
+        """Add rows' work; what spans an edge of the window counts by its share of time."""
+        share = self._inside(columns) / np.maximum(columns["end_ns"] - columns["start_ns"], 1)
+        gpus = np.array([stage.gpus for stage in self._stages], np.int64)[columns["replica"]]
+        self._sums[:3] += np.stack(account[:3]) @ (share * gpus)
+        self._sums[3:] += np.stack(account[3:]) @ share
+        self._last_ns = max(self._last_ns, int(columns["end_ns"].max(initial=0)))
+
+    def _add_time(self, wide: dict[str, Ints]) -> None:
+        inside = self._inside(wide)
+        blocks = np.array([stage.kv_blocks for stage in self._stages], np.int64)[wide["replica"]]
+        usage = wide["kv_blocks"] / blocks
+        self._kv_area += float(usage @ inside)
+        self._kv_usage_max = max(self._kv_usage_max, float(usage[inside > 0].max(initial=0.0)))
+
+    def _inside(self, columns: dict[str, Ints]) -> Ints:
+        """How long each row lasts within the window."""
+        start, end = self._start_ns, self._end_ns
+        return np.clip(columns["end_ns"], start, end) - np.clip(columns["start_ns"], start, end)
+
+    def _gaps_in_window(self, wide: dict[str, Ints]) -> tuple[Ints, Ints]:
+        """Gaps between tokens that ended in the window, and how often each occurred."""
+        stall_ends, stall_gaps = self._recorder.take_stalls()
+        ends = np.concatenate([wide["end_ns"], stall_ends])
+        gaps = np.concatenate([wide["gap_ns"], stall_gaps])
+        counts = np.concatenate([wide["regular_gaps"], np.ones(len(stall_gaps), np.int64)])
+        kept = (counts > 0) & (ends > self._start_ns) & (ends <= self._end_ns)
+        return gaps[kept], counts[kept]
+
+    def _totals(self, end_ns: int) -> Totals:
+        duration_ns = max(end_ns - self._start_ns, 0)
+        replica_s = duration_ns / NS_PER_S * len(self._stages)
+        bound_s = dict(zip(_BOUNDS, self._sums[3:].tolist(), strict=True))
+        census = self._recorder.census
+        values, counts = self._gaps.sample() if self._exact_gaps is None else self._exact_gaps
+        return Totals(
+            flop=float(self._sums[0]),
+            hbm_bytes=float(self._sums[1]),
+            link_bytes=float(self._sums[2]),
+            bound_s={**bound_s, "idle": max(replica_s - sum(bound_s.values()), 0.0)},
+            itl_values_s=values,
+            itl_counts=counts,
+            kv_usage_mean=self._kv_area / (duration_ns * len(self._stages)) if duration_ns else 0.0,
+            kv_usage_max=self._kv_usage_max,
+            running_mean=census.running_ns / duration_ns if duration_ns else 0.0,
+            running_max=census.running_max,
+            waiting_mean=census.waiting_ns / duration_ns if duration_ns else 0.0,
+            waiting_max=census.waiting_max,
+        )
 
 
-def iteration_columns(rows: dict[str, Ints], stages: list[Stage]) -> Columns:
+def _iteration_columns(rows: dict[str, Ints], account: Account) -> Columns:
     """The iteration table of a result with its accounts, see ``ITERATION_COLUMNS`` and ``BOUND_COLUMNS``."""
-    account = _account(rows, stages)
     parts = np.stack(account[3:])
-    largest = np.array(_BOUNDS, dtype=object)[np.argmax(parts, axis=0)] if parts.size else np.zeros(0, object)
     return {
         "replica": rows["replica"],
         "iteration": rows["iteration"],
@@ -82,109 +271,19 @@ def iteration_columns(rows: dict[str, Ints], stages: list[Stage]) -> Columns:
         "flop": account.flop,
         "hbm_bytes": account.hbm_bytes,
         "link_bytes": account.link_bytes,
-        "bound": largest,
+        "bound": np.array(_BOUNDS, dtype=object)[np.argmax(parts, axis=0)],
         **dict(zip(BOUND_COLUMNS, parts, strict=True)),
     }
 
 
-def preemption_columns(recorder: Recorder) -> Columns:
-    """The preemption table of a result, see ``PREEMPTION_COLUMNS``."""
-    rows = recorder.preemption_rows()
-    columns = [rows[:, 0], rows[:, 1], *(_seconds(rows[:, i]) for i in (2, 3, 4))]
-    return dict(zip(PREEMPTION_COLUMNS, columns, strict=True))
-
-
-def sum_up(
-    recorder: Recorder,
-    rows: dict[str, Ints],
-    iterations: Columns,
-    stages: list[Stage],
-    start_ns: int,
-    end_ns: int,
-) -> Totals:
-    """Sums over the measured window from ``start_ns`` to ``end_ns``; what spans an edge counts by its share."""
-    duration = max(end_ns - start_ns, 0)
-    inside = np.clip(rows["end_ns"], start_ns, end_ns) - np.clip(rows["start_ns"], start_ns, end_ns)
-    share = inside / np.maximum(rows["end_ns"] - rows["start_ns"], 1)
-    gpus = np.array([stage.gpus for stage in stages], np.int64)[rows["replica"]]
-    bound_s = {bound: float(iterations[column] @ share) for bound, column in zip(_BOUNDS, BOUND_COLUMNS, strict=True)}
-    busy_s = sum(bound_s.values())
-    values, counts = _gaps(recorder, rows, start_ns, end_ns)
-    blocks = np.array([stage.kv_blocks for stage in stages], np.int64)[rows["replica"]]
-    usage = rows["kv_blocks"] / blocks
-    running, waiting = _census(recorder, start_ns, end_ns)
-    return Totals(
-        flop=float((iterations["flop"] * gpus) @ share),
-        hbm_bytes=float((iterations["hbm_bytes"] * gpus) @ share),
-        link_bytes=float((iterations["link_bytes"] * gpus) @ share),
-        bound_s={**bound_s, "idle": max(duration / NS_PER_S * len(stages) - busy_s, 0.0)},
-        itl_values_s=values / NS_PER_S,
-        itl_counts=counts,
-        kv_usage_mean=float(usage @ inside) / (duration * len(stages)) if duration else 0.0,
-        kv_usage_max=float(usage[inside > 0].max(initial=0.0)),
-        running_mean=running[0],
-        running_max=running[1],
-        waiting_mean=waiting[0],
-        waiting_max=waiting[1],
-    )
-
-
-def last_event_ns(recorder: Recorder, rows: dict[str, Ints]) -> int:
-    """The last arrival or end of an iteration."""
-    arrivals = np.frombuffer(recorder.arrival_ns, np.int64)
-    return max(int(arrivals.max(initial=0)), int(rows["end_ns"].max(initial=0)))
-
-
-def _account(rows: dict[str, Ints], stages: list[Stage]) -> Account:
-    fields = [rows["sampled_rows" if name == "sampled" else name] for name in Batch._fields]
-    columns = np.zeros((len(Account._fields), len(rows["replica"])))
-    for number, stage in enumerate(stages):
-        mine = rows["replica"] == number
-        if mine.any():
-            columns[:, mine] = np.stack(stage.cost.account(Batch(*(field[mine] for field in fields))))
-    return Account(*columns)
-
-
-def _gaps(recorder: Recorder, rows: dict[str, Ints], start_ns: int, end_ns: int) -> tuple[Ints, Ints]:
-    """Distinct gaps between tokens that ended in the window, ascending, and how often each occurred."""
-    order = np.lexsort((rows["iteration"], rows["replica"]))
-    ends, replica = rows["end_ns"][order], rows["replica"][order]
-    gaps = np.diff(ends, prepend=0)
-    regular = np.where(np.diff(replica, prepend=-1) == 0, rows["regular_gaps"][order], 0)
-    stall_ends, stall_gaps = recorder.stalls()
-    ends = np.concatenate([ends, stall_ends])
-    gaps = np.concatenate([gaps, stall_gaps])
-    counts = np.concatenate([regular, np.ones(len(stall_gaps), np.int64)])
-    kept = (counts > 0) & (ends > start_ns) & (ends <= end_ns)
-    values, index = np.unique(gaps[kept], return_inverse=True)
-    return values, np.bincount(index, weights=counts[kept], minlength=len(values)).astype(np.int64)
-
-
-def _census(recorder: Recorder, start_ns: int, end_ns: int) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Time-weighted mean, and maximum over any time, of the requests running and waiting."""
-    times = {name: np.frombuffer(recorder.requests[f"{name}_ns"], np.int64) for name in ("queued", "finish")}
-    queued = times["queued"][times["queued"] >= 0]
-    ended = times["finish"]
-    started = np.frombuffer(recorder.requests["first_scheduled_ns"], np.int64)
-    preempted, resumed = recorder.preemption_rows()[:, 2], recorder.preemption_rows()[:, 3]
-    started, ended, resumed = started[started >= 0], ended[ended >= 0], resumed[resumed >= 0]
-    waiting = _level([(queued, 1), (started, -1), (preempted, 1), (resumed, -1)], start_ns, end_ns)
-    running = _level([(started, 1), (ended, -1), (preempted, -1), (resumed, 1)], start_ns, end_ns)
-    return running, waiting
-
-
-def _level(changes: list[tuple[Ints, int]], start_ns: int, end_ns: int) -> tuple[float, int]:
-    """Mean and maximum in the window of a number that changes by the given amounts at the given times."""
-    if end_ns <= start_ns:
-        return 0.0, 0
-    times = np.concatenate([*(each for each, _ in changes), [start_ns, end_ns]])
-    steps = np.concatenate([*(np.full(len(each), amount) for each, amount in changes), [0, 0]])
-    order = np.argsort(times, kind="stable")
-    times = np.clip(times[order], start_ns, end_ns)
-    level = np.cumsum(steps[order])[:-1]
-    lasting = np.diff(times)
-    mean = float(level @ lasting) / (end_ns - start_ns)
-    return mean, int(level[lasting > 0].max(initial=0))
+def _empty(*columns: Iterable[str]) -> Columns:
+    """No rows, but every column."""
+    texts = {"client", "pool", "outcome", "reason", "stopped_by", "bound"}
+    return {
+        name: np.zeros(0, object if name in texts else np.float64 if name.endswith("_s") else np.int64)
+        for names in columns
+        for name in names
+    }
 
 
 def _seconds(times_ns: Ints) -> Floats:

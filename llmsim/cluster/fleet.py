@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 from simpy import Environment, Event
 
 from llmsim.cluster.arrivals import Arrivals
@@ -11,7 +10,7 @@ from llmsim.cluster.router import Chooser, ReplicaView
 from llmsim.engine.moment import ARRIVAL, Moment
 from llmsim.engine.prefix import PromptKeys
 from llmsim.engine.replica import Replica
-from llmsim.engine.sequence import Sequence
+from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.results.recorder import Recorder
 from llmsim.workload.table import RequestTable
 
@@ -87,12 +86,11 @@ class Fleet:
     def _send(self, row: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
         sent_ns = int(self._env.now) - self._entry_ns
-        self._recorder.arrival_ns[row] = sent_ns
         station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
         prompt = int(self._table.prompt_tokens[row])
         if prompt >= station.max_model_len:
             self.done += 1
-            self._recorder.ended(row, "rejected", "prompt >= max_model_len")
+            self._never_served(row, sent_ns, "rejected", "prompt >= max_model_len")
             self._arrivals.ended(row)
             return
         sequence = self._sequence(row, sent_ns, station)
@@ -139,10 +137,18 @@ class Fleet:
             station.replica.on_end = _nobody_waits
             station.replica.state.settle(sequence)
             station.replica.leave(sequence, outcome, reason)
-        for row in np.flatnonzero(np.frombuffer(self._recorder.arrival_ns, np.int64) < 0).tolist():
-            due_ns = self._arrivals.due_ns(row)
-            entering = due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns
-            self._recorder.ended(row, outcome, reason if entering else unsent)
+        for row in range(len(self._table)):
+            if not self._recorder.has_ended(row):
+                due_ns = self._arrivals.due_ns(row)
+                if due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns:
+                    self._never_served(row, due_ns, outcome, reason)
+                else:
+                    self._never_served(row, NEVER, outcome, unsent)
+
+    def _never_served(self, row: int, sent_ns: int, outcome: str, reason: str) -> None:
+        """Record the end of a request that no replica has seen."""
+        times = (NEVER,) * 4
+        self._recorder.request(row, (NEVER, sent_ns, *times, 0, 0, 0, 0, NEVER), outcome, reason)
 
 
 def _nobody_waits(sequence: Sequence) -> None:

@@ -67,6 +67,7 @@ class Replica:
                 self._moment = self._wait_until(leap.over_ns)
             leap.arrived_before.append(leap.planned_before(now))
         state.waiting.add(sequence)
+        self._recorder.census.change(now, 0, 1)
         if self._decisions is not None:
             self._decisions.arrived(sequence)
         if not state.flights:
@@ -85,6 +86,7 @@ class Replica:
         self.outstanding -= 1
         values = (
             self.number,
+            sequence.arrival_ns,
             sequence.queued_ns,
             sequence.first_scheduled_ns,
             sequence.first_token_ns,
@@ -134,6 +136,9 @@ class Replica:
             step = self._cost.step(batch)
             self._free_ns = plan.start_ns + duration_ns(step.occupancy_s)
             plan.end_ns = plan.start_ns + duration_ns(step.latency_s)
+        if plan.admitted or plan.preempted:
+            started = len(plan.admitted) - len(plan.preempted)
+            self._recorder.census.change(now, started, -started)
         for sequence, _ in plan.admitted:
             if sequence.first_scheduled_ns < 0:
                 sequence.first_scheduled_ns = now
@@ -244,11 +249,14 @@ class Replica:
             sequence.preempted_ns = sequence.resumed_ns = NEVER
 
     def _finish(self, sequence: Sequence) -> None:
+        now = self.state.ended_ns
         if sequence.running:
             self.state.finish(sequence)
+            self._recorder.census.change(now, -1, 0)
         else:
             self.state.waiting.remove(sequence)
-        sequence.finish_ns = self.state.ended_ns
+            self._recorder.census.change(now, 0, -1)
+        sequence.finish_ns = now
         self.leave(sequence, "finished", "stop" if sequence.stops else "length")
 
     def _row(self, plan: Plan) -> tuple[int, ...]:
@@ -259,6 +267,7 @@ class Replica:
             plan.iteration,
             plan.start_ns,
             plan.end_ns,
+            plan.end_ns - self.state.ended_ns,
             *plan.batch,
             emitting + len(plan.sampled),
             emitting - len(plan.rejoined),

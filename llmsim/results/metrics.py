@@ -10,11 +10,13 @@ distributions are of the same requests), and ``requests`` tells how many they we
 linearly, as ``numpy.percentile`` does by default.
 """
 
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llmsim.results.bins import LogBins
 from llmsim.results.record import Columns, RunFacts, RunRecord, Totals
 
 SCHEMA_VERSION = 1
@@ -23,6 +25,8 @@ SCHEMA_VERSION = 1
 OUTCOMES = ("finished", "rejected", "aborted", "in_flight")
 PERCENTILES = (50, 90, 95, 99)
 BOUNDS = ("compute", "hbm", "link", "overhead", "idle")
+
+_METRICS = ("ttft", "tpot", "itl", "e2e", "queue", "normalized_latency", "max_itl")
 
 _MEASURED = (
     "outcome",
@@ -43,6 +47,43 @@ Distribution = dict[str, float | None]
 """mean, p50, p90, p95, p99 and max; each None when the set is empty."""
 
 
+class Sample(NamedTuple):
+    """Values as they were measured."""
+
+    values_s: Floats
+    """Ascending."""
+    counts: Ints
+    """How often each occurred."""
+
+    def sample(self) -> tuple[Floats, Ints]:
+        """Values and counts, as of ``LogBins``."""
+        return self.values_s, self.counts
+
+
+@dataclass(slots=True)
+class Measured:
+    """What the summary needs of the requests, in sums that can be added up block by block."""
+
+    outcomes: dict[str, int]
+    """All requests by outcome."""
+    preemptions: int
+    recomputed_tokens: int
+    arrived: int
+    """Requests that arrived in the window, as all that follow."""
+    finished: int
+    good: int
+    """Finished requests that each keep every limit of the SLO."""
+    output_tokens: int
+    """Emitted, also by requests that did not finish."""
+    prefilled_tokens: int
+    """Prompt tokens of requests whose prefill was completed."""
+    admitted_tokens: int
+    """Prompt tokens of requests that were scheduled at all."""
+    cached_tokens: int
+    samples: dict[str, Sample | LogBins]
+    """Latencies of finished requests by metric."""
+
+
 def summarise(record: RunRecord) -> dict[str, Any]:
     """The summary of a run: strict JSON (no NaN, no infinity), None where there is nothing to tell.
 
@@ -51,28 +92,72 @@ def summarise(record: RunRecord) -> dict[str, Any]:
     ``kv_usage``, ``running``, ``waiting``, ``mfu``, ``mbu`` and ``bound`` over its time. MFU and MBU are
     shares of what all GPUs could have done in the window, idle time included.
     """
-    facts, totals = record.facts, record.totals
-    arrival_s = record.requests["arrival_s"]
-    inside = (arrival_s >= facts.window_start_s) & (arrival_s <= facts.window_end_s)
-    measured = _where({name: record.requests[name] for name in _MEASURED}, inside)
-    finished = _where(measured, measured["outcome"] == "finished")
-    distributions = _distributions(finished, totals)
+    return summarise_measured(
+        record.facts,
+        record.totals,
+        measure(record.requests, record.facts.window_start_s, record.facts.window_end_s, record.facts.slo),
+    )
+
+
+def summarise_measured(facts: RunFacts, totals: Totals, measured: Measured) -> dict[str, Any]:
+    """The summary from sums: see ``summarise``."""
+    samples = measured.samples | {"itl": Sample(totals.itl_values_s, totals.itl_counts)}
+    distributions = {f"{name}_s": weighted_distribution(*samples[name].sample()) for name in _METRICS}
     summary = {
         "schema_version": SCHEMA_VERSION,
         "scenario": facts.scenario,
         "seed": facts.seed,
         "gpus": facts.gpus,
         "duration_s": facts.window_end_s - facts.window_start_s,
-        "requests": count_outcomes(record.requests),
-        **_rates(measured, finished, facts),
+        "requests": {"total": sum(measured.outcomes.values())} | measured.outcomes,
+        **_rates(measured, facts),
         **distributions,
-        **_counts(record.requests, measured),
+        "preemptions": measured.preemptions,
+        "recomputed_tokens": measured.recomputed_tokens,
+        "cached_prompt_share": _ratio(measured.cached_tokens, measured.admitted_tokens),
         **_use(totals, facts),
-        "slo": judge_slo(facts.slo, distributions, len(measured["arrival_s"]), len(finished["arrival_s"])),
+        "slo": judge_slo(facts.slo, distributions, measured.arrived, measured.finished),
         "events": facts.events,
         "leaped_iterations": facts.leaped_iterations,
     }
     return {key: _strict(value) for key, value in summary.items()}
+
+
+def measure(requests: Columns, window_start_s: float, window_end_s: float, slo: dict[str, float]) -> Measured:
+    """The sums of a request table, whole or a block of it."""
+    arrival_s = requests["arrival_s"]
+    inside = (arrival_s >= window_start_s) & (arrival_s <= window_end_s)
+    measured = _where({name: requests[name] for name in _MEASURED}, inside)
+    finished = _where(measured, measured["outcome"] == "finished")
+    values = latencies(finished)
+    values["normalized_latency"] = values["e2e"] / finished["output_tokens"]
+    values["max_itl"] = finished["max_itl_s"]
+    return Measured(
+        outcomes={outcome: int(np.count_nonzero(requests["outcome"] == outcome)) for outcome in OUTCOMES},
+        preemptions=int(requests["preemptions"].sum()),
+        recomputed_tokens=int(requests["recomputed_tokens"].sum()),
+        arrived=len(measured["arrival_s"]),
+        finished=len(finished["arrival_s"]),
+        good=int(np.count_nonzero(within_slo(slo, finished))),
+        output_tokens=int(measured["output_tokens"].sum()),
+        prefilled_tokens=int(measured["prompt_tokens"][~np.isnan(measured["first_token_s"])].sum()),
+        admitted_tokens=int(measured["prompt_tokens"][~np.isnan(measured["first_scheduled_s"])].sum()),
+        cached_tokens=int(measured["cached_tokens"].sum()),
+        samples={name: _sample(column) for name, column in values.items()},
+    )
+
+
+def merge(sums: Measured | None, block: Measured) -> Measured:
+    """The sums of two blocks of requests, their latencies in bins (``LogBins``); ``sums`` is used up."""
+    counters = [field.name for field in fields(Measured) if field.name not in ("outcomes", "samples")]
+    binned = sums.samples if sums is not None else {name: LogBins() for name in block.samples}
+    for name, sample in block.samples.items():
+        binned[name].add(*sample.sample())
+    if sums is None:
+        return replace(block, samples=binned)
+    added = {name: getattr(sums, name) + getattr(block, name) for name in counters}
+    outcomes = {name: count + block.outcomes[name] for name, count in sums.outcomes.items()}
+    return Measured(outcomes=outcomes, samples=binned, **added)
 
 
 def latencies(finished: Columns) -> dict[str, Floats]:
@@ -90,20 +175,8 @@ def latencies(finished: Columns) -> dict[str, Floats]:
     }
 
 
-def count_outcomes(requests: Columns) -> dict[str, int]:
-    """How many requests there were (``total``) and how many ended in each outcome."""
-    counts = {outcome: int(np.count_nonzero(requests["outcome"] == outcome)) for outcome in OUTCOMES}
-    return {"total": len(requests["outcome"])} | counts
-
-
-def distribution(values: Floats) -> Distribution:
-    """Mean, percentiles and maximum of a sample; NaN values are left out."""
-    values = values[~np.isnan(values)]
-    return weighted_distribution(np.sort(values), np.ones(len(values), np.int64))
-
-
 def weighted_distribution(values: Floats, counts: Ints) -> Distribution:
-    """The same of a sample in which each of the ascending ``values`` occurs ``counts`` times."""
+    """Mean, percentiles and maximum of a sample in which each of the ascending ``values`` occurs ``counts`` times."""
     if not counts.sum():
         return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTILES), "max"))
     found = weighted_percentiles(values, counts, np.array(PERCENTILES))
@@ -178,52 +251,28 @@ def _where(columns: Columns, rows: NDArray[np.bool_]) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def _distributions(finished: Columns, totals: Totals) -> dict[str, Distribution]:
-    values = latencies(finished)
-    return {
-        "ttft_s": distribution(values["ttft"]),
-        "tpot_s": distribution(values["tpot"]),
-        "itl_s": weighted_distribution(totals.itl_values_s, totals.itl_counts),
-        "e2e_s": distribution(values["e2e"]),
-        "queue_s": distribution(values["queue"]),
-        "normalized_latency_s": distribution(values["e2e"] / finished["output_tokens"]),
-        "max_itl_s": distribution(finished["max_itl_s"]),
-    }
+def _sample(values: Floats) -> Sample:
+    values = np.sort(values[~np.isnan(values)])
+    return Sample(values, np.ones(len(values), np.int64))
 
 
-def _rates(measured: Columns, finished: Columns, facts: RunFacts) -> dict[str, float | None]:
-    """Per second of the window, and what a token cost.
-
-    Output tokens are all those emitted, also by requests that did not finish; prompt tokens are of the
-    requests whose prefill was completed.
-    """
+def _rates(measured: Measured, facts: RunFacts) -> dict[str, float | None]:
+    """Per second of the window, and what a token cost."""
     duration_s = facts.window_end_s - facts.window_start_s
-    output_tokens = int(measured["output_tokens"].sum())
-    prompt_tokens = int(measured["prompt_tokens"][~np.isnan(measured["first_token_s"])].sum())
-    good = int(np.count_nonzero(within_slo(facts.slo, finished))) if facts.slo else None
-    arrived = len(measured["arrival_s"])
+    good = measured.good if facts.slo else None
+    tokens = measured.output_tokens
     cost = None
-    if facts.cost_usd_per_hour is not None and output_tokens:
-        cost = facts.cost_usd_per_hour / 3600 * duration_s / output_tokens * 1e6
+    if facts.cost_usd_per_hour is not None and tokens:
+        cost = facts.cost_usd_per_hour / 3600 * duration_s / tokens * 1e6
     return {
-        "offered_request_rate_per_s": _ratio(arrived, duration_s),
-        "request_throughput_per_s": _ratio(len(finished["arrival_s"]), duration_s),
-        "output_throughput_tokens_per_s": _ratio(output_tokens, duration_s),
-        "total_throughput_tokens_per_s": _ratio(prompt_tokens + output_tokens, duration_s),
+        "offered_request_rate_per_s": _ratio(measured.arrived, duration_s),
+        "request_throughput_per_s": _ratio(measured.finished, duration_s),
+        "output_throughput_tokens_per_s": _ratio(tokens, duration_s),
+        "total_throughput_tokens_per_s": _ratio(measured.prefilled_tokens + tokens, duration_s),
         "goodput_per_s": None if good is None else _ratio(good, duration_s),
-        "slo_attainment": None if good is None or not arrived else good / arrived,
+        "slo_attainment": None if good is None or not measured.arrived else good / measured.arrived,
         "cost_usd_per_hour": facts.cost_usd_per_hour,
         "cost_usd_per_million_output_tokens": cost,
-    }
-
-
-def _counts(requests: Columns, measured: Columns) -> dict[str, Any]:
-    admitted = ~np.isnan(measured["first_scheduled_s"])
-    prompt_tokens = int(measured["prompt_tokens"][admitted].sum())
-    return {
-        "preemptions": int(requests["preemptions"].sum()),
-        "recomputed_tokens": int(requests["recomputed_tokens"].sum()),
-        "cached_prompt_share": _ratio(int(measured["cached_tokens"].sum()), prompt_tokens),
     }
 
 

@@ -1,9 +1,12 @@
-"""What the engine tells while it runs, kept as integers: one row an iteration, one entry a request when it ends.
+"""What the engine tells while it runs, kept as integers: one row an iteration or leap, one entry a request when it ends.
 
-Nothing is computed while the run goes on; ``llmsim.cluster.collect`` makes a ``RunRecord`` of it afterwards.
+Nothing is computed while rows come in. At record level ``full`` they stay until the run is over; at the others they are
+handed over in blocks, so that memory does not grow with the number of iterations, at ``summary`` not even with that of
+requests.
 """
 
 from array import array
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +19,7 @@ ITERATION_FIELDS = (
     "iteration",
     "start_ns",
     "end_ns",
+    "gap_ns",
     "prefill_sequences",
     "prefill_tokens",
     "prefill_pairs",
@@ -35,10 +39,12 @@ ITERATION_FIELDS = (
     "cached_tokens",
     "stopped_by",
 )
-"""Fields of an iteration's row. ``regular_gaps``: sequences that also emitted a token in the iteration before."""
+"""Fields of an iteration's row. ``gap_ns``: since the end of the replica's iteration before; ``regular_gaps``: sequences
+that also emitted a token then."""
 
 REQUEST_FIELDS = (
     "replica",
+    "arrival_ns",
     "queued_ns",
     "first_scheduled_ns",
     "first_token_ns",
@@ -50,6 +56,9 @@ REQUEST_FIELDS = (
     "max_itl_ns",
 )
 """Fields of a request; times are -1 when they never came."""
+
+_BLOCK = 4096
+"""Rows handed over at a time."""
 
 
 class Run(NamedTuple):
@@ -65,31 +74,47 @@ class Run(NamedTuple):
     """For each request that joined the queue meanwhile, how many iterations after the first were planned before."""
 
 
+class Rows(NamedTuple):
+    """Iterations as they were told: one row each, or one for all that repeat the first."""
+
+    columns: dict[str, Ints]
+    """``ITERATION_FIELDS``, shape ``(n,)``."""
+    runs: list[tuple[int, int, Run]]
+    """Rows that stand for several iterations: position, number of iterations, and how they differ."""
+
+
 class Recorder:
     """The integers of one run."""
 
-    __slots__ = ("_endings", "_iterations", "_kinds", "_preemptions", "_runs", "_stalls", "arrival_ns", "requests")
-
-    def __init__(self, requests: int) -> None:
+    def __init__(self, requests: int, level: str = "full") -> None:
+        self._level = level
+        self._width = len(ITERATION_FIELDS)
         self._iterations = array("q")
         self._runs: list[tuple[int, int, Run]] = []
-        """Position of the row, iterations, and how they differ."""
-        self._preemptions = array("q")
         self._stalls = array("q")
-        self.requests = {name: array("q", [-1]) * requests for name in REQUEST_FIELDS}
-        self.arrival_ns = array("q", [-1]) * requests
-        """When each request was sent; -1: it has not been."""
+        self._preemptions = array("q")
+        self._ended = array("q")
+        """Rows, endings and ``REQUEST_FIELDS`` of requests that have ended since the last block."""
+        self._limit = _BLOCK * self._width if level != "full" else float("inf")
+        self._request_limit = _BLOCK * (2 + len(REQUEST_FIELDS)) if level == "summary" else float("inf")
         self._endings = bytearray(requests)
         self._kinds: dict[tuple[str, str], int] = {("in_flight", "not sent"): 0}
+        self.on_iterations: Callable[[Rows], None] = _drop
+        """Takes a block of iterations."""
+        self.on_requests: Callable[[Ints], None] = _drop
+        """Takes a block of ended requests: row, kind of ending, then ``REQUEST_FIELDS``, shape ``(n, 2 + fields)``."""
+        self.census = Census()
 
     def iteration(self, row: tuple[int, ...]) -> None:
         """An iteration has ended: ``ITERATION_FIELDS`` in order."""
         self._iterations.extend(row)
+        if len(self._iterations) >= self._limit:
+            self.flush()
 
-    def run(self, row: tuple[int, ...], iterations: int, run: "Run") -> None:
+    def run(self, row: tuple[int, ...], iterations: int, run: Run) -> None:
         """Consecutive iterations have ended that repeat the first, whose row is given."""
-        self._runs.append((len(self._iterations) // len(ITERATION_FIELDS), iterations, run))
-        self._iterations.extend(row)
+        self._runs.append((len(self._iterations) // self._width, iterations, run))
+        self.iteration(row)
 
     def stall(self, end_ns: int, gap_ns: int) -> None:
         """A token came at ``end_ns``, not one iteration after the request's last but ``gap_ns``."""
@@ -97,72 +122,120 @@ class Recorder:
 
     def preemption(self, row: int, replica: int, preempted_ns: int, resumed_ns: int, caught_up_ns: int) -> None:
         """A preempted request emits again (or has ended: times that never came are -1)."""
-        self._preemptions.extend((row, replica, preempted_ns, resumed_ns, caught_up_ns))
+        if self._level != "summary":
+            self._preemptions.extend((row, replica, preempted_ns, resumed_ns, caught_up_ns))
 
     def request(self, row: int, values: tuple[int, ...], outcome: str, reason: str) -> None:
         """A request has ended: ``REQUEST_FIELDS`` in order, and how."""
-        for column, value in zip(self.requests.values(), values, strict=True):
-            column[row] = value
-        self.ended(row, outcome, reason)
+        kind = self._kinds.setdefault((outcome, reason), len(self._kinds))
+        self._endings[row] = kind or 1
+        self._ended.extend((row, kind, *values))
+        if len(self._ended) >= self._request_limit:
+            self.flush_requests()
 
-    def ended(self, row: int, outcome: str, reason: str) -> None:
-        """How a request ended."""
-        self._endings[row] = self._kinds.setdefault((outcome, reason), len(self._kinds))
+    def has_ended(self, row: int) -> bool:
+        """Whether the request's end has been told."""
+        return bool(self._endings[row])
 
-    def endings(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Outcome and reason of every request, as text."""
-        kinds = np.array(list(self._kinds), dtype=object)[np.frombuffer(self._endings, np.uint8)]
-        return kinds[:, 0], kinds[:, 1]
+    def kinds(self) -> NDArray[Any]:
+        """Outcome and reason by kind of ending, shape ``(kinds, 2)``."""
+        return np.array(list(self._kinds), dtype=object)
 
-    def iterations(self) -> dict[str, Ints]:
-        """``ITERATION_FIELDS`` as arrays, ordered by start and replica."""
-        rows = _rows(self._iterations, len(ITERATION_FIELDS))
+    def flush(self) -> None:
+        """Hand over the iterations told since the last block."""
+        rows = _matrix(self._iterations, self._width)
         columns = dict(zip(ITERATION_FIELDS, rows.T, strict=True))
-        if self._runs:
-            columns = _spread(columns, self._runs)
-        order = np.lexsort((columns["replica"], columns["start_ns"]))
-        return {name: column[order] for name, column in columns.items()}
+        self.on_iterations(Rows(columns, self._runs))
+        self._iterations, self._runs = array("q"), []
 
-    def stalls(self) -> tuple[Ints, Ints]:
-        """Ends and gaps of all stalls."""
-        rows = _rows(self._stalls, 2)
+    def flush_requests(self) -> None:
+        """Hand over the requests that have ended since the last block."""
+        self.on_requests(_matrix(self._ended, 2 + len(REQUEST_FIELDS)))
+        self._ended = array("q")
+
+    def take_stalls(self) -> tuple[Ints, Ints]:
+        """Ends and gaps of the stalls told since the last call."""
+        rows = _matrix(self._stalls, 2)
+        self._stalls = array("q")
         return rows[:, 0], rows[:, 1]
 
-    def preemption_rows(self) -> Ints:
+    def preemptions(self) -> Ints:
         """Shape (n, 5): row, replica, preempted, resumed, caught up."""
-        return _rows(self._preemptions, 5)
+        return _matrix(self._preemptions, 5)
 
 
-def _spread(columns: dict[str, Ints], runs: list[tuple[int, int, Run]]) -> dict[str, Ints]:
-    """One row for each iteration of a run."""
+class Census:
+    """Requests running and waiting over time, summed over replicas: time-weighted sums and maxima in a window."""
+
+    __slots__ = ("_since_ns", "end_ns", "running", "running_max", "running_ns", "start_ns", "waiting", "waiting_max", "waiting_ns")
+
+    def __init__(self) -> None:
+        self.start_ns = 0
+        self.end_ns: float = float("inf")
+        self._since_ns = 0
+        self.running = self.waiting = 0
+        self.running_ns = self.waiting_ns = 0
+        self.running_max = self.waiting_max = 0
+
+    def change(self, now_ns: int, running: int, waiting: int) -> None:
+        """From now on so many more run and wait."""
+        if now_ns > self._since_ns:
+            self.advance(now_ns)
+        self.running += running
+        self.waiting += waiting
+
+    def advance(self, now_ns: int) -> None:
+        """Add up the time since the last change, as far as it lies in the window."""
+        lasting = min(now_ns, self.end_ns) - max(self._since_ns, self.start_ns)
+        self._since_ns = now_ns
+        if lasting > 0:
+            self.running_ns += self.running * int(lasting)
+            self.waiting_ns += self.waiting * int(lasting)
+            self.running_max = max(self.running_max, self.running)
+            self.waiting_max = max(self.waiting_max, self.waiting)
+
+
+def spread(rows: Rows) -> dict[str, Ints]:
+    """``ITERATION_FIELDS`` with one row for every iteration."""
+    columns, runs = rows
+    if not runs:
+        return columns
     counts = np.ones(len(columns["iteration"]), np.int64)
     where = np.array([row for row, _, _ in runs])
     counts[where] = lengths = np.array([iterations for _, iterations, _ in runs])
     first = np.cumsum(counts) - counts
     source = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(source)) - first[source]
-    spread = {name: column[source] for name, column in columns.items()}
-    spread["iteration"] += number
-    spread["decode_context_tokens"] += number * spread["decode_sequences"]
+    wide = {name: column[source] for name, column in columns.items()}
     within = np.repeat(counts > 1, counts)
-    growing = np.array([run.growing for _, _, run in runs])
     which = np.repeat(np.arange(len(runs)), lengths)
-    spread["decode_window_tokens"][within] += number[within] * growing[which]
-    ends = np.concatenate([run.ends_ns[:iterations] for _, iterations, run in runs])
-    spread["end_ns"][within] = ends
+    wide["iteration"] += number
+    wide["decode_context_tokens"] += number * wide["decode_sequences"]
+    wide["decode_window_tokens"][within] += number[within] * np.array([run.growing for _, _, run in runs])[which]
+    wide["end_ns"][within] = np.concatenate([run.ends_ns[:iterations] for _, iterations, run in runs])
     repeats = number > 0
-    spread["start_ns"][repeats] = spread["end_ns"][np.flatnonzero(repeats) - 1]
-    residues = np.array([run.residues for _, _, run in runs])
-    due = np.where(number[within] > 0, residues[which, -spread["iteration"][within] % residues.shape[1]], 0)
-    taken = np.cumsum(due)
-    starts = np.cumsum(lengths) - lengths
-    spread["kv_blocks"][within] += taken - np.repeat(taken[starts], lengths)
+    wide["start_ns"][repeats] = wide["end_ns"][np.flatnonzero(repeats) - 1]
+    wide["gap_ns"][repeats] = wide["end_ns"][repeats] - wide["start_ns"][repeats]
+    wide["kv_blocks"][within] += _blocks_taken(wide["iteration"][within], number[within], which, lengths, runs)
     for row, iterations, run in runs:
         for planned in run.arrived_before:
-            begin = first[row]
-            spread["waiting"][begin + planned + 1 : begin + iterations] += 1
-    return spread
+            wide["waiting"][first[row] + planned + 1 : first[row] + iterations] += 1
+    return wide
 
 
-def _rows(values: "array[int]", width: int) -> Ints:
+def _blocks_taken(iteration: Ints, number: Ints, which: Ints, lengths: Ints, runs: list[tuple[int, int, Run]]) -> Ints:
+    """KV blocks taken since the first iteration of each run; block sizes may differ between replicas."""
+    sizes = np.array([len(run.residues) for _, _, run in runs])
+    offsets = np.cumsum(sizes) - sizes
+    residues = np.concatenate([run.residues for _, _, run in runs])
+    due = np.where(number > 0, residues[offsets[which] + -iteration % sizes[which]], 0)
+    taken = np.cumsum(due)
+    return np.asarray(taken - np.repeat(taken[np.cumsum(lengths) - lengths], lengths))
+
+
+def _matrix(values: "array[int]", width: int) -> Ints:
     return np.frombuffer(values, np.int64).reshape(-1, width) if values else np.zeros((0, width), np.int64)
+
+
+def _drop(block: Any) -> None:
+    """Nobody takes it."""

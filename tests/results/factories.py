@@ -77,6 +77,7 @@ def an_iteration(iteration: int = 0, **changes: Any) -> Row:
         "waiting": 0,
         "kv_blocks": 63,
         "preempted": 0,
+        "cached_tokens": 0,
         "stopped_by": "empty",
         "flop": 1.6e10,
         "hbm_bytes": 1.6e10,
