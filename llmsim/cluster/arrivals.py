@@ -14,9 +14,7 @@ from llmsim.workload.table import RequestTable
 class Arrivals:
     """Calls ``send(row)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
 
-    def __init__(
-        self, env: Environment, table: RequestTable, send: Callable[[int], None], delay_ns: int = 0
-    ) -> None:
+    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int], None], delay_ns: int = 0) -> None:
         self._env = env
         self._table = table
         self._send = send

@@ -6,7 +6,7 @@ in the context, as FLOPs and bytes are).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from llmsim.cost.base import Account, Batch, CostModel
 from llmsim.engine.plan import STOPPED_BY
 from llmsim.results.bins import LogBins
-from llmsim.results.metrics import Measured, measure, merge
+from llmsim.results.metrics import Measured, Sample, add_up, measure
 from llmsim.results.record import (
     BOUND_COLUMNS,
     ITERATION_COLUMNS,
@@ -23,7 +23,7 @@ from llmsim.results.record import (
     Columns,
     Totals,
 )
-from llmsim.results.recorder import REQUEST_FIELDS, Recorder, Rows, spread
+from llmsim.results.recorder import REQUEST_FIELDS, TIME_FIELDS, Recorder, Rows, spread
 from llmsim.units import NS_PER_S
 from llmsim.workload.table import RequestTable
 
@@ -71,6 +71,7 @@ class Collector:
         self._gaps = LogBins()
         self._exact_gaps: tuple[Floats, Ints] | None = None
         self._measured: Measured | None = None
+        self._latencies: dict[str, LogBins] = {}
         self.iterations = _empty(ITERATION_COLUMNS, BOUND_COLUMNS)
         self.requests = _empty(REQUEST_COLUMNS)
         recorder.on_iterations = self._take_all if level == "full" else self._take_block
@@ -91,7 +92,8 @@ class Collector:
     def measured(self, window_end_ns: int) -> Measured:
         """What the summary needs of the requests."""
         if self._measured is not None:
-            return self._measured
+            samples = {name: Sample(*bins.sample()) for name, bins in self._latencies.items()}
+            return replace(self._measured, samples=samples)
         return measure(self.requests, self._start_ns / NS_PER_S, window_end_ns / NS_PER_S, self._slo)
 
     def preemptions(self) -> Columns:
@@ -115,7 +117,7 @@ class Collector:
 
     def _take_block(self, rows: Rows) -> None:
         """A block of rows, to be summed up and forgotten."""
-        wide = spread(rows)
+        wide = spread(rows, TIME_FIELDS)
         columns = rows.columns
         if rows.runs:
             where = [row for row, _, _ in rows.runs]
@@ -132,7 +134,9 @@ class Collector:
     def _take_ended(self, ended: Ints) -> None:
         columns = self._request_columns(ended)
         block = measure(columns, self._start_ns / NS_PER_S, self._end_ns / NS_PER_S, self._slo)
-        self._measured = merge(self._measured, block)
+        self._measured = block if self._measured is None else add_up(self._measured, block)
+        for name, sample in block.samples.items():
+            self._latencies.setdefault(name, LogBins()).add(*sample)
 
     def _request_columns(self, ended: Ints) -> Columns:
         """Rows of the request table of a result, see ``REQUEST_COLUMNS``."""
@@ -203,15 +207,16 @@ class Collector:
         """Add rows' work; what spans an edge of the window counts by its share of time."""
         share = self._inside(columns) / np.maximum(columns["end_ns"] - columns["start_ns"], 1)
         gpus = np.array([stage.gpus for stage in self._stages], np.int64)[columns["replica"]]
-        self._sums[:3] += np.stack(account[:3]) @ (share * gpus)
-        self._sums[3:] += np.stack(account[3:]) @ share
+        # Not as matrix products: those may sum in another order on another machine, and start threads.
+        for number, work in enumerate(account):
+            self._sums[number] += float((work * (share * gpus if number < 3 else share)).sum())
         self._last_ns = max(self._last_ns, int(columns["end_ns"].max(initial=0)))
 
     def _add_time(self, wide: dict[str, Ints]) -> None:
         inside = self._inside(wide)
         blocks = np.array([stage.kv_blocks for stage in self._stages], np.int64)[wide["replica"]]
         usage = wide["kv_blocks"] / blocks
-        self._kv_area += float(usage @ inside)
+        self._kv_area += float((usage * inside).sum())
         self._kv_usage_max = max(self._kv_usage_max, float(usage[inside > 0].max(initial=0.0)))
 
     def _inside(self, columns: dict[str, Ints]) -> Ints:

@@ -115,10 +115,13 @@ class IterationClock:
 
     def blocks_over(self, iterations: int) -> int:
         """KV blocks the decodes need over this and the following iterations."""
-        size = self.block_size
-        cycles, rest = divmod(iterations, size)
-        start = -self.iteration
-        return cycles * self.count + sum(self.residues[(start - i) % size] for i in range(rest))
+        cycles, rest = divmod(iterations, self.block_size)
+        needed = cycles * self.count
+        if rest:
+            residues, last = self.residues, -self.iteration % self.block_size + 1
+            first = last - rest
+            needed += sum(residues[first:last]) if first >= 0 else sum(residues[:last]) + sum(residues[first:])
+        return needed
 
     def iterations_within(self, free_blocks: int, most: int) -> int:
         """The largest number of iterations, up to ``most``, whose decodes need no more than ``free_blocks``."""

@@ -50,7 +50,7 @@ class Decisions:
 
     def stuck(self, now_ns: int, state: EngineState) -> None:
         """Requests wait, nothing runs, and the head of the queue does not fit."""
-        nothing: dict[str, Any] = dict.fromkeys(("sched", "new", "resumed", "preempted", "emitted", "finished"), [])
+        nothing: dict[str, Any] = {key: [] for key in ("sched", "new", "resumed", "preempted", "emitted", "finished")}
         times = {"gpu_start": now_ns, "gpu_end": now_ns, "dur": 0, "total": 0, "ctx": 0, "hits": {}}
         plan = Plan(state.clock.iteration)
         self._log(plan, now_ns, state, **nothing, **times, free_blocks_end=state.kv.free)

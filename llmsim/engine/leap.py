@@ -140,14 +140,13 @@ class Leap:
             decode_context_tokens=batch.decode_context_tokens + plan.decodes * number,
             decode_window_tokens=batch.decode_window_tokens + self.growing * number,
         )
-        return Plan(
-            plan.iteration + number,
-            stopped_by=plan.stopped_by,
-            decodes=plan.decodes,
-            batch=batch,
-            running=plan.running,
-            waiting=plan.waiting + sum(planned < number for planned in self.arrived_before),
-            kv_blocks=state.kv.blocks - state.kv.free,
-            start_ns=end - int(self.durations_ns[number]),
-            end_ns=end,
-        )
+        repetition = Plan(plan.iteration + number)
+        repetition.stopped_by = plan.stopped_by
+        repetition.decodes = plan.decodes
+        repetition.batch = batch
+        repetition.running = plan.running
+        repetition.waiting = plan.waiting + sum(planned < number for planned in self.arrived_before)
+        repetition.kv_blocks = state.kv.blocks - state.kv.free
+        repetition.start_ns = end - int(self.durations_ns[number])
+        repetition.end_ns = end
+        return repetition

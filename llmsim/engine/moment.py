@@ -5,6 +5,7 @@ then replicas without a step in flight schedule, in the order of replicas. SimPy
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from simpy import Environment, Event
 
@@ -18,8 +19,9 @@ SCHEDULE = 3 * _PLACES
 class Moment(Event):
     """Calls ``callback`` at ``at_ns``. ``place`` is one of the constants above, plus the number of the replica."""
 
-    def __init__(self, env: Environment, at_ns: int, place: int, callback: Callable[[Event], None]) -> None:
+    def __init__(self, env: Environment, at_ns: int, place: int, callback: Callable[[Any], None]) -> None:
         super().__init__(env)
+        self.at_ns = at_ns
         self._ok = True
         self._value = None
         self.callbacks.append(callback)

@@ -1,6 +1,5 @@
 """What one call of a scheduler decided: an iteration, before and while it runs."""
 
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from llmsim.cost.base import Batch
@@ -12,37 +11,44 @@ StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted"]
 STOPPED_BY: tuple[StoppedBy, ...] = get_args(StoppedBy)
 
 
-@dataclass(slots=True, eq=False)
-class Plan:
-    """One iteration as decided: which prompts advance. Every decode on the clock is in it too, unless delayed."""
+_IDLE = Batch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
-    iteration: int
-    prefills: list[tuple[Sequence, int]] = field(default_factory=list)
+
+class Plan:
+    """One iteration as decided: which prompts advance. Every decode on the clock is in it too, unless delayed.
+
+    Most plans are of decodes only; what they leave out stands in the class, so that making one costs little.
+    """
+
+    prefills: tuple[tuple[Sequence, int], ...] = ()
     """Sequences that compute prompt tokens (or recompute), and how many."""
-    admitted: list[tuple[Sequence, int]] = field(default_factory=list)
+    admitted: tuple[tuple[Sequence, int], ...] = ()
     """Admitted sequences, and the prefix-cache tokens each found."""
-    preempted: list[Sequence] = field(default_factory=list)
-    delayed: list[Sequence] = field(default_factory=list)
+    preempted: tuple[Sequence, ...] = ()
+    delayed: tuple[Sequence, ...] = ()
     """Decodes that the token budget did not reach."""
-    rejoined: list[Sequence] = field(default_factory=list)
+    rejoined: tuple[Sequence, ...] = ()
     """Decodes of this iteration that the one before it had delayed."""
-    sampled: list[Sequence] = field(default_factory=list)
+    sampled: tuple[Sequence, ...] = ()
     """Sequences whose prefill is complete with this iteration: each samples a token."""
-    late: list[Sequence] = field(default_factory=list)
+    late: tuple[Sequence, ...] = ()
     """Decodes of this iteration that left the clock before their token was delivered."""
-    finishing: list[Sequence] = field(default_factory=list)
+    finishing: tuple[Sequence, ...] = ()
     """Decodes on the clock whose last token this iteration samples."""
     stopped_by: StoppedBy = "empty"
     decodes: int = 0
     wasted: int = 0
     """Decodes of sequences that have stopped, which the scheduler could not know yet: nobody gets the token."""
-    batch: Batch = Batch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    batch: Batch = _IDLE
     running: int = 0
     """Requests running after scheduling."""
     waiting: int = 0
     kv_blocks: int = 0
     start_ns: int = 0
     end_ns: int = 0
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
 
     @property
     def quiet(self) -> bool:

@@ -16,7 +16,7 @@ class WaitingQueue(Protocol):
         """The next to be admitted."""
         ...
 
-    def pop(self) -> Sequence:
+    def take(self) -> Sequence:
         """Take the next to be admitted."""
         ...
 
@@ -41,44 +41,34 @@ class WaitingQueue(Protocol):
         ...
 
 
-class ArrivalQueue:
+class ArrivalQueue(deque[Sequence]):
     """First come, first served; a preempted request goes to the head."""
 
-    __slots__ = ("_queue",)
-
-    def __init__(self) -> None:
-        self._queue: deque[Sequence] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
+    __slots__ = ()
 
     def head(self) -> Sequence:
         """The next to be admitted."""
-        return self._queue[0]
+        return self[0]
 
-    def pop(self) -> Sequence:
+    def take(self) -> Sequence:
         """Take the next to be admitted."""
-        return self._queue.popleft()
+        return self.popleft()
 
     def add(self, sequence: Sequence) -> None:
         """A new request, to the end."""
-        self._queue.append(sequence)
+        self.append(sequence)
 
     def put_back(self, sequence: Sequence) -> None:
         """A preempted request, to the head."""
-        self._queue.appendleft(sequence)
-
-    def remove(self, sequence: Sequence) -> None:
-        """Take one out wherever it stands."""
-        self._queue.remove(sequence)
+        self.appendleft(sequence)
 
     def would_lead(self, sequence: Sequence) -> bool:
         """Whether a new request would be the next to be admitted."""
-        return not self._queue
+        return not self
 
     def listed(self) -> list[Sequence]:
         """All, in order."""
-        return list(self._queue)
+        return list(self)
 
 
 class PriorityQueue:
@@ -96,7 +86,7 @@ class PriorityQueue:
         """The next to be admitted."""
         return self._heap[0][3]
 
-    def pop(self) -> Sequence:
+    def take(self) -> Sequence:
         """Take the next to be admitted."""
         return heapq.heappop(self._heap)[3]
 

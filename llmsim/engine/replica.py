@@ -8,7 +8,7 @@ planned.
 
 from collections.abc import Callable
 
-from simpy import Environment, Event
+from simpy import Environment
 
 from llmsim.cost.base import CostModel
 from llmsim.engine.decisions import Decisions
@@ -108,25 +108,24 @@ class Replica:
             self._schedule_pending = True
             Moment(self._env, int(self._env.now), SCHEDULE + self.number, self._schedule)
 
-    def _schedule(self, event: Event | None = None) -> None:
+    def _schedule(self, moment: Moment) -> None:
         """Plan iterations until enough are in flight, and wait for the oldest."""
         self._schedule_pending = False
-        state = self.state
+        state, now = self.state, moment.at_ns
         flights = state.flights
         while len(flights) < state.batches_in_flight:
             plan = self._policy.schedule()
             if plan is None:
                 break
-            self._start(plan)
+            self._start(plan, now)
         if flights:
             self._moment = self._wait_until(flights[0].end_ns if self._leap is None else self._leap.over_ns)
         elif self._decisions is not None and state.waiting:
-            self._decisions.stuck(int(self._env.now), state)
+            self._decisions.stuck(now, state)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, plan: Plan, now: int) -> None:
         """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""
         state, batch = self.state, plan.batch
-        now = int(self._env.now)
         plan.start_ns = plan.end_ns = max(now, self._free_ns)
         last = len(state.flights) + 1 == state.batches_in_flight
         if self._leaps and last and (repeats := repetitions(state, plan)) >= SHORTEST:
@@ -150,15 +149,14 @@ class Replica:
         if self._decisions is not None:
             self._decisions.planned(plan, now, state)
 
-    def _end_iteration(self, event: Event) -> None:
+    def _end_iteration(self, moment: Moment) -> None:
         """Deliver the oldest iteration's tokens, or a leap's, and plan the next one."""
-        env = self._env
         if self._leap is None:
             self._land(self.state.flights.popleft())
         else:
             self._carry_out(self._leap, self._leap.iterations + 1)
-        if env.peek() > env.now:
-            self._schedule()
+        if self._env.peek() > moment.at_ns:
+            self._schedule(moment)
         else:
             self._schedule_soon()
 
@@ -218,7 +216,7 @@ class Replica:
             return []
         for sequence in plan.rejoined:
             self._emit_again(sequence, end)
-        ended = plan.finishing
+        ended = list(plan.finishing)
         for sequence in plan.finishing:
             sequence.emitted = sequence.target
             sequence.max_itl_ns = max(sequence.max_itl_ns, state.gaps.longest_since(sequence.joined))
@@ -233,8 +231,9 @@ class Replica:
             sequence.last_token_ns = end
             sequence.emitted += 1
             if sequence.emitted == sequence.target:
-                ended = [*ended, sequence]
-        ended = sorted(ended, key=_rank)
+                ended.append(sequence)
+        if len(ended) > 1:
+            ended.sort(key=_rank)
         for sequence in ended:
             self._finish(sequence)
         return ended

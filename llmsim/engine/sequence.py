@@ -1,34 +1,16 @@
 """One request inside an engine: the state that the scheduler, the clock and the KV pool keep of it."""
 
-from dataclasses import dataclass
-
 NEVER = -1
 """A time or an iteration that has not come."""
 
 
-@dataclass(slots=True, eq=False)
 class Sequence:
-    """A request on its replica. Owned by the replica; ``eq=False``: a sequence is a key by identity.
+    """A request on its replica, which owns it. A sequence is a key by identity.
 
     While a sequence decodes it lives on the iteration clock: ``computed`` is then ``offset + iteration``, and the
-    tokens it has emitted follow from the iterations since it joined. Off the clock both stand in the fields.
+    tokens it has emitted follow from the iterations since it joined. Off the clock both stand in the fields. What is
+    true of most for most of their time stands in the class.
     """
-
-    row: int
-    prompt_tokens: int
-    limit_tokens: int
-    """Prompt and output tokens at which it ends by length: min(prompt + max_tokens, max_model_len)."""
-    target: int
-    """Output tokens it will emit: known to the model, read by no scheduler."""
-    stops: bool
-    """Its last token is an end of sequence, which the engine sees only when it has it."""
-    arrival_ns: int
-    priority: int = 0
-    shared_tokens: int = 0
-    """Leading tokens whose streams other requests name too: what prefix caching can share."""
-
-    names: tuple[int, ...] = ()
-    """Rows whose outputs its prompt names."""
 
     computed: int = 0
     """Tokens whose KV is scheduled or computed (off the clock)."""
@@ -65,6 +47,34 @@ class Sequence:
     """Most tokens that were computed when it was preempted."""
     blocks: list[int] | None = None
     """Registered blocks it shares, first to last (prefix caching only)."""
+
+    def __init__(
+        self,
+        *,
+        row: int,
+        prompt_tokens: int,
+        limit_tokens: int,
+        target: int,
+        stops: bool,
+        arrival_ns: int,
+        priority: int = 0,
+        shared_tokens: int = 0,
+        names: tuple[int, ...] = (),
+    ) -> None:
+        self.row = row
+        self.prompt_tokens = prompt_tokens
+        self.limit_tokens = limit_tokens
+        """Prompt and output tokens at which it ends by length: min(prompt + max_tokens, max_model_len)."""
+        self.target = target
+        """Output tokens it will emit: known to the model, read by no scheduler."""
+        self.stops = stops
+        """Its last token is an end of sequence, which the engine sees only when it has it."""
+        self.arrival_ns = arrival_ns
+        self.priority = priority
+        self.shared_tokens = shared_tokens
+        """Leading tokens whose streams other requests name too: what prefix caching can share."""
+        self.names = names
+        """Rows whose outputs its prompt names."""
 
     @property
     def length(self) -> int:

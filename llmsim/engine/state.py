@@ -59,7 +59,7 @@ class EngineState:
         """Running sequences whose outputs other prompts name, by row."""
         self.flights: deque[Plan] = deque()
         """Iterations that have been planned and have not ended, oldest first."""
-        self.delayed: list[Sequence] = []
+        self.delayed: tuple[Sequence, ...] = ()
         """Decodes that the last plan left out."""
         self.gaps = GapHistory()
         self.ended_ns = 0
@@ -77,7 +77,7 @@ class EngineState:
 
     def admit(self, plan: Plan, hits: int, tokens: int) -> None:
         """Move the head of the queue to the running list: ``hits`` blocks were found, ``tokens`` are computed."""
-        sequence = self.waiting.pop()
+        sequence = self.waiting.take()
         found = hits * self.block_size
         self.kv.admit(sequence, hits, self.blocks_for(found + tokens) - hits)
         if not sequence.preemptions:
@@ -90,7 +90,7 @@ class EngineState:
         self.partial[sequence] = None
         if sequence.shared_tokens > sequence.prompt_tokens:
             self.named[sequence.row] = sequence
-        plan.admitted.append((sequence, found))
+        plan.admitted += ((sequence, found),)
         self._prefill(plan, sequence, tokens)
 
     def note_named_outputs(self, sequence: Sequence) -> None:
@@ -125,7 +125,7 @@ class EngineState:
         """
         if sequence in self.partial:
             computed = sequence.computed
-            plan.prefills = [entry for entry in plan.prefills if entry[0] is not sequence]
+            plan.prefills = tuple(entry for entry in plan.prefills if entry[0] is not sequence)
             in_flight = 0
         else:
             context, in_flight = self._leave_clock(sequence)
@@ -137,7 +137,7 @@ class EngineState:
         sequence.computed = 0
         sequence.leaves = NEVER
         sequence.preemptions += 1
-        plan.preempted.append(sequence)
+        plan.preempted += (sequence,)
         self.waiting.put_back(sequence)
 
     def delay(self, plan: Plan, sequence: Sequence) -> None:
@@ -149,7 +149,7 @@ class EngineState:
         if finishes < iteration:
             sequence.offset, sequence.leaves = context - iteration, iteration - 1
             return
-        plan.delayed.append(sequence)
+        plan.delayed += (sequence,)
         sequence.finishes, sequence.leaves = finishes + 1, leaves + 1
         self.clock.join(sequence, context, iteration + 1)
 
@@ -157,13 +157,13 @@ class EngineState:
         """Complete a plan: sum up its batch, let finished prefills join the clock, count the iteration."""
         clock = self.clock
         iteration = plan.iteration
-        for sequence, _ in plan.prefills:
-            if sequence.computed == sequence.length:
-                plan.sampled.append(sequence)
+        if plan.prefills:
+            plan.sampled = tuple(s for s, _ in plan.prefills if s.computed == s.length)
+            for sequence in plan.sampled:
                 del self.partial[sequence]
         self._sum_up(plan)
         if self.delayed:
-            plan.rejoined = [s for s in self.delayed if s.on_clock and s.joined == iteration]
+            plan.rejoined = tuple(s for s in self.delayed if s.on_clock and s.joined == iteration)
         self.delayed = plan.delayed
         for sequence in plan.sampled:
             self._join_clock(plan, sequence)
@@ -172,10 +172,10 @@ class EngineState:
     def depart(self, plan: Plan, gone: list[Sequence]) -> None:
         """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
         if gone:
-            plan.finishing += [sequence for sequence in gone if sequence.finishes == plan.iteration]
+            plan.finishing += tuple(sequence for sequence in gone if sequence.finishes == plan.iteration)
             plan.wasted = sum(sequence.finishes < plan.iteration for sequence in gone)
         if stopping := self.clock.stopping.pop(plan.iteration, None):
-            plan.finishing += stopping
+            plan.finishing += tuple(stopping)
 
     def finish(self, sequence: Sequence) -> None:
         """End a running sequence whose last token has been delivered."""
@@ -204,7 +204,7 @@ class EngineState:
         if again > 0:
             sequence.recomputed_tokens += min(again, tokens)
         sequence.computed += tokens
-        plan.prefills.append((sequence, tokens))
+        plan.prefills += ((sequence, tokens),)
         if sequence.shared_tokens:
             self.kv.register(sequence, sequence.computed)
 
@@ -232,14 +232,22 @@ class EngineState:
         in_flight = 0
         for flight in self.flights:
             if sequence.joined <= flight.iteration <= min(end - 1, sequence.finishes):
-                flight.late.append(sequence)
+                flight.late += (sequence,)
                 in_flight += 1
             if sequence in flight.finishing:
-                flight.finishing.remove(sequence)
+                flight.finishing = tuple(each for each in flight.finishing if each is not sequence)
         return sequence.offset + end, in_flight
 
     def _sum_up(self, plan: Plan) -> None:
+        plan.running, plan.waiting = len(self.running), len(self.waiting)
+        plan.kv_blocks = self.kv.blocks - self.kv.free
         clock, window = self.clock, self.window
+        if not plan.prefills and not plan.delayed:
+            plan.decodes = decodes = clock.count
+            context = clock.offsets + decodes * (plan.iteration + 1)
+            attended = context if window is None else clock.window_context()
+            plan.batch = Batch(0, 0, 0, 0, decodes, context, decodes, 0, 0, attended)
+            return
         sequences = tokens = pairs = context = window_pairs = window_tokens = 0
         for sequence, new in plan.prefills:
             full = sequence.computed
@@ -270,8 +278,6 @@ class EngineState:
             context if window is None else window_tokens,
             decode_window,
         )
-        plan.running, plan.waiting = len(self.running), len(self.waiting)
-        plan.kv_blocks = self.kv.blocks - self.kv.free
 
 
 def _window_pairs(prefix: int, full: int, window: int) -> int:

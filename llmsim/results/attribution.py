@@ -209,7 +209,7 @@ def _cause_of_waiting(iterations: Columns) -> str:
 def _mean(batch: Ints, duration_s: Floats) -> float:
     """Mean over the time in which there is a batch; 0 without one."""
     weight = duration_s * (batch > 0)
-    return float(batch @ weight / weight.sum()) if weight.any() else 0.0
+    return float((batch * weight).sum() / weight.sum()) if weight.any() else 0.0
 
 
 def _percent(share: float) -> str:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llmsim.results.bins import LogBins
 from llmsim.results.record import Columns, RunFacts, RunRecord, Totals
 
 SCHEMA_VERSION = 1
@@ -55,10 +54,6 @@ class Sample(NamedTuple):
     counts: Ints
     """How often each occurred."""
 
-    def sample(self) -> tuple[Floats, Ints]:
-        """Values and counts, as of ``LogBins``."""
-        return self.values_s, self.counts
-
 
 @dataclass(slots=True)
 class Measured:
@@ -80,7 +75,7 @@ class Measured:
     admitted_tokens: int
     """Prompt tokens of requests that were scheduled at all."""
     cached_tokens: int
-    samples: dict[str, Sample | LogBins]
+    samples: dict[str, Sample]
     """Latencies of finished requests by metric."""
 
 
@@ -102,7 +97,7 @@ def summarise(record: RunRecord) -> dict[str, Any]:
 def summarise_measured(facts: RunFacts, totals: Totals, measured: Measured) -> dict[str, Any]:
     """The summary from sums: see ``summarise``."""
     samples = measured.samples | {"itl": Sample(totals.itl_values_s, totals.itl_counts)}
-    distributions = {f"{name}_s": weighted_distribution(*samples[name].sample()) for name in _METRICS}
+    distributions = {f"{name}_s": weighted_distribution(*samples[name]) for name in _METRICS}
     summary = {
         "schema_version": SCHEMA_VERSION,
         "scenario": facts.scenario,
@@ -147,17 +142,12 @@ def measure(requests: Columns, window_start_s: float, window_end_s: float, slo: 
     )
 
 
-def merge(sums: Measured | None, block: Measured) -> Measured:
-    """The sums of two blocks of requests, their latencies in bins (``LogBins``); ``sums`` is used up."""
-    counters = [field.name for field in fields(Measured) if field.name not in ("outcomes", "samples")]
-    binned = sums.samples if sums is not None else {name: LogBins() for name in block.samples}
-    for name, sample in block.samples.items():
-        binned[name].add(*sample.sample())
-    if sums is None:
-        return replace(block, samples=binned)
-    added = {name: getattr(sums, name) + getattr(block, name) for name in counters}
+def add_up(sums: Measured, block: Measured) -> Measured:
+    """The counts of two blocks of requests together; the samples of the first."""
+    counts = [field.name for field in fields(Measured) if field.name not in ("outcomes", "samples")]
+    added = {name: getattr(sums, name) + getattr(block, name) for name in counts}
     outcomes = {name: count + block.outcomes[name] for name, count in sums.outcomes.items()}
-    return Measured(outcomes=outcomes, samples=binned, **added)
+    return replace(sums, outcomes=outcomes, **added)
 
 
 def latencies(finished: Columns) -> dict[str, Floats]:
@@ -181,7 +171,7 @@ def weighted_distribution(values: Floats, counts: Ints) -> Distribution:
         return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTILES), "max"))
     found = weighted_percentiles(values, counts, np.array(PERCENTILES))
     return {
-        "mean": float(values @ counts / counts.sum()),
+        "mean": float((values * counts).sum() / counts.sum()),
         **{f"p{p}": float(value) for p, value in zip(PERCENTILES, found, strict=True)},
         "max": float(values[counts > 0][-1]),
     }

@@ -1,4 +1,4 @@
-"""What the engine tells while it runs, kept as integers: one row an iteration or leap, one entry a request when it ends.
+"""What the engine tells while it runs, as integers: one row an iteration or leap, one entry a request when it ends.
 
 Nothing is computed while rows come in. At record level ``full`` they stay until the run is over; at the others they are
 handed over in blocks, so that memory does not grow with the number of iterations, at ``summary`` not even with that of
@@ -39,8 +39,11 @@ ITERATION_FIELDS = (
     "cached_tokens",
     "stopped_by",
 )
-"""Fields of an iteration's row. ``gap_ns``: since the end of the replica's iteration before; ``regular_gaps``: sequences
-that also emitted a token then."""
+"""Fields of an iteration's row. ``gap_ns``: since the end of the replica's iteration before; ``regular_gaps``:
+sequences that also emitted a token then."""
+
+TIME_FIELDS = ("replica", "iteration", "start_ns", "end_ns", "gap_ns", "regular_gaps", "kv_blocks")
+"""What sums over time need of every iteration."""
 
 REQUEST_FIELDS = (
     "replica",
@@ -57,7 +60,7 @@ REQUEST_FIELDS = (
 )
 """Fields of a request; times are -1 when they never came."""
 
-_BLOCK = 4096
+_BLOCK = 16384
 """Rows handed over at a time."""
 
 
@@ -167,7 +170,17 @@ class Recorder:
 class Census:
     """Requests running and waiting over time, summed over replicas: time-weighted sums and maxima in a window."""
 
-    __slots__ = ("_since_ns", "end_ns", "running", "running_max", "running_ns", "start_ns", "waiting", "waiting_max", "waiting_ns")
+    __slots__ = (
+        "_since_ns",
+        "end_ns",
+        "running",
+        "running_max",
+        "running_ns",
+        "start_ns",
+        "waiting",
+        "waiting_max",
+        "waiting_ns",
+    )
 
     def __init__(self) -> None:
         self.start_ns = 0
@@ -195,9 +208,10 @@ class Census:
             self.waiting_max = max(self.waiting_max, self.waiting)
 
 
-def spread(rows: Rows) -> dict[str, Ints]:
-    """``ITERATION_FIELDS`` with one row for every iteration."""
-    columns, runs = rows
+def spread(rows: Rows, fields: tuple[str, ...] = ITERATION_FIELDS) -> dict[str, Ints]:
+    """The given fields with one row for every iteration; ``TIME_FIELDS`` must be among them."""
+    runs = rows.runs
+    columns = {name: rows.columns[name] for name in fields}
     if not runs:
         return columns
     counts = np.ones(len(columns["iteration"]), np.int64)
@@ -210,14 +224,15 @@ def spread(rows: Rows) -> dict[str, Ints]:
     within = np.repeat(counts > 1, counts)
     which = np.repeat(np.arange(len(runs)), lengths)
     wide["iteration"] += number
-    wide["decode_context_tokens"] += number * wide["decode_sequences"]
-    wide["decode_window_tokens"][within] += number[within] * np.array([run.growing for _, _, run in runs])[which]
+    if "decode_context_tokens" in wide:
+        wide["decode_context_tokens"] += number * wide["decode_sequences"]
+        wide["decode_window_tokens"][within] += number[within] * np.array([run.growing for _, _, run in runs])[which]
     wide["end_ns"][within] = np.concatenate([run.ends_ns[:iterations] for _, iterations, run in runs])
     repeats = number > 0
     wide["start_ns"][repeats] = wide["end_ns"][np.flatnonzero(repeats) - 1]
     wide["gap_ns"][repeats] = wide["end_ns"][repeats] - wide["start_ns"][repeats]
     wide["kv_blocks"][within] += _blocks_taken(wide["iteration"][within], number[within], which, lengths, runs)
-    for row, iterations, run in runs:
+    for row, iterations, run in runs if "waiting" in wide else ():
         for planned in run.arrived_before:
             wide["waiting"][first[row] + planned + 1 : first[row] + iterations] += 1
     return wide
