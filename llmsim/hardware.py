@@ -7,14 +7,15 @@ accelerator files.
 import math
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from llmsim import catalog
-from llmsim.catalog.faults import build
 from llmsim.errors import ScenarioError
+from llmsim.faults import build
 from llmsim.specification import specification
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -24,8 +25,23 @@ OWN_LINK_BYTES_PER_S = 130e9
 """One way: above it an accelerator has links of its own (NVLink, xGMI: 150 GB/s and more), below it a host's
 PCIe lanes (Gen6 x16: 128 GB/s)."""
 
+BORROWED_ERROR = 0.3
+"""Error of step times with borrowed efficiencies where none is stated: those of an A100 used for an H100 miss
+by 14-30 % (aiconfigurator-core 0.12.0, operator tables of both)."""
+
 PEAK_DTYPES = ("float32", "bfloat16", "fp8", "int8", "fp4")
 """In which dtypes a peak may be stated."""
+
+LINK_PARAMETERS = (
+    "one_shot_launch_s",
+    "one_shot_link",
+    "ring_launch_s",
+    "ring_link",
+    "all_reduce_in_switch",
+    "dispatch_launch_s",
+    "link_contention_exponent",
+)
+"""What ``borrow_link`` borrows: a card on PCIe lanes has the compute of its sister on NVLink, not its links."""
 
 
 @specification
@@ -59,12 +75,29 @@ class EfficiencySpec:
     moe_compute: dict[str, Share]
     moe_hbm: dict[str, Share]
     moe_launch_s: dict[str, NonNegativeFloat]
+    gemm_sustained: dict[str, Share] = Field(default_factory=dict)
+    """What is left of ``gemm_compute`` for the tokens beyond the first thousands of a product, when power limits the
+    clock; a dtype that is absent keeps all."""
+    gemm_tile_rows: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Tokens that a tile of a product has: more than fill one are computed in whole tiles; 1 where absent."""
+    gemm_tile_depth: dict[str, NonNegativeFloat] = Field(default_factory=dict)
+    """What starting and ending each tile of a product costs, as so many columns more of its inner dimension: shallow
+    products, as of many ranks, reach less of the peak; a dtype that is absent has none."""
+    moe_tile_depth: NonNegativeFloat = 0.0
+    """The same for the products of experts."""
+    moe_padding_tokens: NonNegativeFloat = 0.0
+    """Rows by which the tokens of an expert are filled up to whole tiles, on average."""
     moe_imbalance_per_log2_ep: NonNegativeFloat
     one_shot_launch_s: NonNegativeFloat
     """All-reduce by one exchange of everything: fixed time."""
     one_shot_link: Share
     ring_launch_s: NonNegativeFloat
     ring_link: Share
+    all_reduce_in_switch: bool = False
+    """Within a node all-reduces are added in the switch (NVLink SHARP, since the third NVSwitch generation: NVIDIA
+    H100 white paper, "NVLink Switch System"), with which ``ring_link`` was fitted."""
+    dispatch_launch_s: NonNegativeFloat | None = None
+    """Fixed time of an exchange among data-parallel ranks before and after shared experts; None: ring_launch_s."""
     link_contention_exponent: NonNegativeFloat
     """Links that n accelerators share slow down by (n/2) to this power (PCIe); 0 for switched links."""
     elementwise_hbm: Share
@@ -73,12 +106,24 @@ class EfficiencySpec:
     """Host time of every iteration that the accelerator waits for."""
     host_sequence_s: NonNegativeFloat = 0.0
     """Further host time for each sequence of the iteration."""
+    host_prefill_iteration_s: NonNegativeFloat = 0.0
+    """Further host time of an iteration that computes prompts."""
+    host_synchronous_s: NonNegativeFloat = 0.9e-3
+    """Further host time of every iteration where the next one is not scheduled while it runs. Llama-3.1-8B on an H100
+    took 7.2 ms a token alone in vLLM of 2025 (public load curve of kubernetes-sigs/inference-perf), of which 6.3 ms
+    are kernels."""
+    host_eager_layer_s: NonNegativeFloat = 0.35e-3
+    """Without CUDA graphs: the host's time to launch the kernels of a layer. A 70B of 80 layers on eight H100 had a
+    decode floor of 28 to 31 ms in vLLM of 2023 (Splitwise, arXiv 2311.18677, public traces)."""
     request_s: NonNegativeFloat = 0.0
     """Time of a request outside the step loop (API server, tokenizer), before it reaches the queue."""
     source: str
     """Where the parameters are from."""
     borrowed_from: str | None = None
     """The accelerator they were fitted on, where it is another one."""
+    relative_error: NonNegativeFloat | None = None
+    """How far step times made with them are off on average, as a share: measured on models left out of the
+    fit, or, where they are borrowed, a judgement. None: unknown."""
 
 
 @specification
@@ -96,9 +141,14 @@ class AcceleratorSpec:
     """Link to the accelerators of the same node (NVLink, xGMI, or PCIe)."""
     scale_out: LinkSpec | None = None
     """Link to other nodes."""
+    host_link: LinkSpec | None = None
+    """Link to the host's memory."""
     accelerators_per_node: PositiveInt = 8
+    """How many the scale_up link joins."""
     power_w: PositiveFloat | None = None
     """The most it draws, as the data sheet says."""
+    idle_power_w: NonNegativeFloat | None = None
+    """What it draws with nothing loaded."""
     price_usd_per_hour: NonNegativeFloat | None = None
     efficiency: EfficiencySpec
     sources: dict[str, str] = Field(default_factory=dict)
@@ -138,13 +188,17 @@ def load_accelerator(name_or_path: str, base: Path | None = None) -> Accelerator
         ScenarioError: for an unknown name, or with all faults of the file, a line each.
     """
     if not name_or_path.endswith(".toml"):
-        facts = catalog.entry("accelerators", name_or_path)
-        return _from_mapping(facts, f"catalogue accelerator {facts['name']}")
+        return _catalogued(catalog.find("accelerators", name_or_path))
     path = (base or Path()) / name_or_path
     facts = _read(path)
     if not facts.keys() & {"peak_flop_per_s", "scale_up", "efficiency"}:
         facts = _long_form(build(FiveNumbers, facts, str(path)))
     return _from_mapping({**facts, "name": facts.get("name") or path.stem}, str(path))
+
+
+@cache
+def _catalogued(name: str) -> AcceleratorSpec:
+    return _from_mapping(catalog.entry("accelerators", name), f"catalogue accelerator {name}")
 
 
 def nearest_fitted(hbm_bandwidth_bytes_per_s: float, link_bandwidth_bytes_per_s: float, dtype: str) -> str:
@@ -190,7 +244,7 @@ def _long_form(five: FiveNumbers) -> dict[str, Any]:
 
 
 def _from_mapping(facts: Mapping[str, Any], where: str) -> AcceleratorSpec:
-    given = {key: value for key, value in facts.items() if key != "aliases"}
+    given = {key: value for key, value in facts.items() if key not in ("aliases", "verified")}
     efficiency = given.get("efficiency")
     if isinstance(efficiency, Mapping) and "borrow" in efficiency:
         given["efficiency"] = _borrowed(efficiency, where)
@@ -202,17 +256,28 @@ def _from_mapping(facts: Mapping[str, Any], where: str) -> AcceleratorSpec:
 
 def _borrowed(efficiency: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The lender's efficiencies, with what ``efficiency`` itself states in their place."""
-    try:
-        lender = catalog.entry("accelerators", str(efficiency["borrow"]))
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: borrow: {error}") from None
-    fitted = lender["efficiency"]
-    if "borrow" in fitted:
-        return _borrowed({**efficiency, "borrow": fitted["borrow"]}, where)
-    own = {key: value for key, value in efficiency.items() if key not in ("borrow", "reason")}
+    lender, fitted = _fitted(efficiency["borrow"], f"{where}: borrow")
     reason = efficiency.get("reason", "chosen by the user")
-    source = f"Borrowed from {lender['name']}: {reason}. {fitted['source'].strip()}"
-    return {**fitted, "source": source, "borrowed_from": lender["name"], **own}
+    source = f"Borrowed from {lender}: {reason}. {fitted['source'].strip()}"
+    given = {**fitted, "source": source, "borrowed_from": lender, "relative_error": BORROWED_ERROR}
+    if "borrow_link" in efficiency:
+        linked, other = _fitted(efficiency["borrow_link"], f"{where}: borrow_link")
+        given = {key: value for key, value in given.items() if key not in LINK_PARAMETERS}
+        given |= {key: other[key] for key in LINK_PARAMETERS if key in other}
+        given["source"] += f" Links: those of {linked}."
+    return given | {key: value for key, value in efficiency.items() if key not in ("borrow", "borrow_link", "reason")}
+
+
+def _fitted(lender: Any, where: str) -> tuple[str, dict[str, Any]]:
+    """The accelerator on which the lender's efficiencies were fitted, itself or whose it borrows, and these."""
+    try:
+        facts = catalog.entry("accelerators", str(lender))
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if "borrow" not in facts["efficiency"]:
+        return facts["name"], facts["efficiency"]
+    borrowed = _borrowed(facts["efficiency"], where)
+    return borrowed["borrowed_from"], borrowed
 
 
 def _dtype_faults(accelerator: AcceleratorSpec) -> list[str]:

@@ -7,7 +7,7 @@ architecture that the fields of ``ModelSpec`` cannot hold is refused, never gues
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,10 @@ from llmsim.errors import ScenarioError
 Facts = dict[str, Any]
 
 
+def _as_it_is(given: Facts) -> Facts:
+    return given
+
+
 class Architecture(NamedTuple):
     """How to read the configuration of one class of models."""
 
@@ -24,6 +28,74 @@ class Architecture(NamedTuple):
     """Keys of config.json that a file may leave out."""
     traits: Facts
     """Fields of ``ModelSpec`` that the code of the architecture fixes."""
+    translate: Callable[[Facts], Facts] = _as_it_is
+    """From the architecture's own keys to the common ones."""
+
+
+def _gptj(given: Facts) -> Facts:
+    hidden = given.get("n_embd")
+    return {
+        **given,
+        "num_hidden_layers": given.get("n_layer"),
+        "hidden_size": hidden,
+        "num_attention_heads": given.get("n_head"),
+        "intermediate_size": given.get("n_inner") or _times(4, hidden),
+        "max_position_embeddings": given.get("n_positions"),
+    }
+
+
+def _bloom(given: Facts) -> Facts:
+    hidden = given.get("hidden_size", given.get("n_embed"))
+    return {
+        "num_hidden_layers": given.get("n_layer"),
+        "num_attention_heads": given.get("n_head"),
+        **given,
+        "hidden_size": hidden,
+        "intermediate_size": _times(4, hidden),
+        "max_position_embeddings": given.get("seq_length", 2048),
+    }
+
+
+def _opt(given: Facts) -> Facts:
+    """Its table of positions has two rows more than there are positions."""
+    positions = given.get("max_position_embeddings")
+    rows = positions + 2 if isinstance(positions, int) else None
+    return {**given, "intermediate_size": given.get("ffn_dim"), "learned_positions": rows}
+
+
+def _falcon(given: Facts) -> Facts:
+    """One KV head (multi-query attention), or groups and a norm of its own for the MLP in the newer ones."""
+    newer = given.get("new_decoder_architecture", False)
+    heads = given.get("num_attention_heads", given.get("n_head"))
+    one = given.get("multi_query", True)
+    side_by_side = newer or given.get("parallel_attn", True)
+    return {
+        "num_hidden_layers": given.get("n_layer"),
+        "intermediate_size": given.get("ffn_hidden_size") or _times(4, given.get("hidden_size")),
+        **given,
+        "num_attention_heads": heads,
+        "num_key_value_heads": given.get("num_kv_heads", given.get("n_head_kv")) if newer else 1 if one else heads,
+        "attention_bias": given.get("bias", False),
+        "parallel_attention": side_by_side,
+        "norms_per_layer": 2 if newer or not side_by_side else 1,
+    }
+
+
+def _llama4(given: Facts) -> Facts:
+    """Every so many layers have experts, of ``intermediate_size``; all but every so many attend to a chunk."""
+    chunk, spacing = given.get("attention_chunk_size"), given.get("no_rope_layer_interval", 4)
+    return {
+        **given,
+        "moe_intermediate_size": given.get("intermediate_size"),
+        "n_shared_experts": 1,
+        "intermediate_size": given.get("intermediate_size_mlp"),
+        "decoder_sparse_step": given.get("interleave_moe_layer_step", 1),
+        **({"sliding_window": chunk, "sliding_window_pattern": spacing} if chunk else {}),
+    }
+
+
+def _times(factor: int, number: Any) -> int | None:
+    return factor * number if isinstance(number, int) else None
 
 
 _PLAIN = Architecture({}, {})
@@ -50,11 +122,15 @@ _GPT_OSS = Architecture(
     {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
     {"attention_bias": True, "quantized_layers": "experts"},
 )
+_SIDE_BY_SIDE = {"gated_mlp": False, "parallel_attention": True, "norms_per_layer": 1}
+_BIASED = {"gated_mlp": False, "attention_bias": True}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "LlamaForCausalLM": _PLAIN,
     "MistralForCausalLM": Architecture({"sliding_window": 4096}, {}),
+    "Mistral3ForConditionalGeneration": _PLAIN,
     "MixtralForCausalLM": _PLAIN,
+    "PhiForCausalLM": Architecture({}, _BIASED | _SIDE_BY_SIDE),
     "Phi3ForCausalLM": _PLAIN,
     "Qwen2ForCausalLM": _QWEN2,
     "Qwen2MoeForCausalLM": _QWEN2,
@@ -69,8 +145,18 @@ ARCHITECTURES: dict[str, Architecture] = {
     "DeepseekV2ForCausalLM": _PLAIN,
     "DeepseekV3ForCausalLM": _PLAIN,
     "KimiK25ForConditionalGeneration": _PLAIN,
+    "Glm4ForCausalLM": Architecture({}, {"norms_per_layer": 4}),
+    "Glm4MoeForCausalLM": Architecture({"use_qk_norm": False}, {}),
     "GptOssForCausalLM": _GPT_OSS,
     "MiniMaxM2ForCausalLM": Architecture({}, {"qk_norm": True}),
+    "Llama4ForCausalLM": Architecture({"attention_chunk_size": 8192}, {}, _llama4),
+    "Llama4ForConditionalGeneration": Architecture({"attention_chunk_size": 8192}, {}, _llama4),
+    "GPTJForCausalLM": Architecture({}, _SIDE_BY_SIDE, _gptj),
+    "OPTForCausalLM": Architecture({"tie_word_embeddings": True}, _BIASED, _opt),
+    "BloomForCausalLM": Architecture({"tie_word_embeddings": True}, _BIASED, _bloom),
+    "FalconForCausalLM": Architecture(
+        {"tie_word_embeddings": True, "max_position_embeddings": 2048}, {"gated_mlp": False}, _falcon
+    ),
 }
 """What is understood, by the name under ``architectures``."""
 
@@ -81,8 +167,9 @@ REFUSED: dict[str, str] = {
     "Gemma4ForConditionalGeneration": "head sizes that differ between local and global layers",
     "GlmMoeDsaForCausalLM": "sparse attention with an indexer",
     "KimiK3ForConditionalGeneration": "linear attention layers",
-    "Llama4ForConditionalGeneration": "chunked attention layers",
     "MiMoV2FlashForCausalLM": "head counts that differ between local and global layers",
+    "MiniMaxM1ForCausalLM": "linear attention layers",
+    "MiniMaxText01ForCausalLM": "linear attention layers",
     "MiniMaxM3SparseForConditionalGeneration": "sparse attention",
     "NemotronHForCausalLM": "state-space layers",
     "Qwen3NextForCausalLM": "linear attention layers",
@@ -99,6 +186,7 @@ _NEEDED = (
     "vocab_size",
     "max_position_embeddings",
 )
+_OTHERS = ("learned_positions", "norms_per_layer", "parallel_attention")
 _DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -129,7 +217,8 @@ def model_facts(config: Mapping[str, Any], where: str) -> Facts:
     text = config.get("text_config", config)  # the language part of a model that also sees
     name, architecture = _architecture(config.get("architectures") or text.get("architectures"), where)
     # null says "none", which is not the same as leaving the key to its default
-    given = {key: value for key, value in (architecture.defaults | text).items() if value is not None}
+    given = architecture.translate(architecture.defaults | text)
+    given = {key: value for key, value in given.items() if value is not None}
     _check(given, where)
     heads = given["num_attention_heads"]
     mla = _mla(given, where)
@@ -141,6 +230,8 @@ def model_facts(config: Mapping[str, Any], where: str) -> Facts:
         "head_dim": head_dim if mla else given.get("head_dim", head_dim),
         "tie_word_embeddings": given.get("tie_word_embeddings", config.get("tie_word_embeddings", False)),
         "attention_bias": given.get("attention_bias", False),
+        "qk_norm": given.get("use_qk_norm", False),
+        **{key: given[key] for key in _OTHERS if key in given},
         **_window(given),
         "moe": _moe(given, where),
         "mla": mla,
@@ -172,6 +263,9 @@ def _check(given: Facts, where: str) -> None:
         for key in counted
         if key in given and not (isinstance(given[key], int) and given[key] >= 1)
     ]
+    narrow, wide = given.get("word_embed_proj_dim"), given.get("hidden_size")
+    if narrow is not None and narrow != wide:
+        faults.append(f"{where}: word_embed_proj_dim = {narrow!r}: must be the hidden_size {wide!r} to be supported.")
     if faults:
         raise ScenarioError("\n".join(faults))
 

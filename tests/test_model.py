@@ -141,6 +141,81 @@ MINIMAX_M2 = a_config(
     vocab_size=200064,
 )
 
+LLAMA_4_TEXT = {
+    **layers(48, 5120, 40, 8, 8192),
+    "attention_chunk_size": 8192,
+    "head_dim": 128,
+    "intermediate_size_mlp": 16384,
+    "max_position_embeddings": 1048576,
+    "num_experts_per_tok": 1,
+    "vocab_size": 202048,
+}
+LLAMA_4_SCOUT = {
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "text_config": {**LLAMA_4_TEXT, "interleave_moe_layer_step": 1, "num_local_experts": 16},
+}
+LLAMA_4_MAVERICK = {
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "text_config": {**LLAMA_4_TEXT, "interleave_moe_layer_step": 2, "num_local_experts": 128},
+}
+GLM_4_5 = a_config(
+    architectures=["Glm4MoeForCausalLM"],
+    **layers(92, 5120, 96, 8, 12288),
+    attention_bias=True,
+    first_k_dense_replace=3,
+    head_dim=128,
+    moe_intermediate_size=1536,
+    n_routed_experts=160,
+    n_shared_experts=1,
+    num_experts_per_tok=8,
+    use_qk_norm=True,
+    vocab_size=151552,
+)
+GPT_J = {
+    "architectures": ["GPTJForCausalLM"],
+    "n_embd": 4096,
+    "n_head": 16,
+    "n_inner": None,
+    "n_layer": 28,
+    "n_positions": 2048,
+    "tie_word_embeddings": False,
+    "vocab_size": 50400,
+}
+OPT_13B = {
+    "architectures": ["OPTForCausalLM"],
+    "ffn_dim": 20480,
+    "hidden_size": 5120,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": 40,
+    "num_hidden_layers": 40,
+    "torch_dtype": "float16",
+    "vocab_size": 50272,
+    "word_embed_proj_dim": 5120,
+}
+BLOOM_7B1 = {
+    "architectures": ["BloomForCausalLM"],
+    "n_embed": 4096,
+    "n_layer": 30,
+    "num_attention_heads": 32,
+    "seq_length": 2048,
+    "vocab_size": 250880,
+}
+FALCON_7B = {
+    "architectures": ["FalconForCausalLM"],
+    "hidden_size": 4544,
+    "multi_query": True,
+    "new_decoder_architecture": False,
+    "num_attention_heads": 71,
+    "num_hidden_layers": 32,
+    "parallel_attn": True,
+    "vocab_size": 65024,
+}
+FALCON_40B = FALCON_7B | {"hidden_size": 8192, "new_decoder_architecture": True, "num_attention_heads": 128}
+FALCON_40B |= {"num_hidden_layers": 60, "num_kv_heads": 8}
+PHI_2 = a_config(
+    architectures=["PhiForCausalLM"], **layers(32, 2560, 32, 32, 10240), max_position_embeddings=2048, vocab_size=51200
+)
+
 
 def a_model(config: dict[str, Any]) -> ModelSpec:
     return from_config(config, "a model")
@@ -151,10 +226,21 @@ def test_parameters_are_as_published(name: str) -> None:
     model = load_model(name)
     assert model.published_parameters
     assert model.parameters == pytest.approx(model.published_parameters, rel=0.01)
-    if model.moe:
-        assert model.active_parameters == pytest.approx(model.published_active_parameters, rel=0.02)
-    else:
+    if not model.moe:
         assert model.active_parameters == model.parameters
+        return
+    # model cards count both embeddings, the LM head alone, or neither
+    embeddings = (0, model.embedding_parameters, model.embedding_parameters + model.lm_head_parameters)
+    counts = [model.active_parameters - left_out for left_out in embeddings]
+    assert any(count == pytest.approx(model.published_active_parameters, rel=0.025) for count in counts), counts
+
+
+def test_the_catalogue_is_large_and_every_model_in_it_is_verified() -> None:
+    """Two sources agree on each: its config.json, and the parameter count its authors publish."""
+    facts = [catalog.entry("models", name) for name in MODELS]
+    assert len(facts) >= 40
+    assert all(each["verified"] and each["source"].startswith("config.json of ") for each in facts)
+    assert all("; parameters: " in each["source"] for each in facts)
 
 
 def test_known_facts_of_the_catalogue() -> None:
@@ -172,6 +258,7 @@ def test_known_facts_of_the_catalogue() -> None:
     }
     assert {name: load_model(name).kv_bytes_per_token("bfloat16") for name in kv_bytes} == kv_bytes
     assert load_model("llama-3.1-8b").kv_bytes_per_token("fp8") == 65_536
+    assert load_model("falcon-7b").kv_bytes_per_token("bfloat16") == 32 * 2 * 64 * 2, "one KV head (multi-query)"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -184,6 +271,8 @@ def test_the_catalogue_agrees_with_the_public_configurations(name: str, shared_d
     columns |= {"kv_heads": "num_key_value_heads", "intermediate": "intermediate_size", "vocab": "vocab_size"}
     if not rows:
         pytest.skip("no public configuration of it was collected")
+    if facts["architecture"].startswith("Llama4"):
+        columns.pop("intermediate")  # that of its experts there
     for row in rows:
         given = {key: float(row[column]) for column, key in columns.items() if row[column]}
         assert given == {key: facts[key] for key in given}, row["source"]
@@ -204,6 +293,15 @@ def test_the_catalogue_agrees_with_the_public_configurations(name: str, shared_d
         pytest.param(QWEN_3_30B_A3B, 30.5, 3.3, id="Qwen3-30B-A3B (model card)"),
         pytest.param(QWEN_1_5_MOE, 14.3, 2.7, id="Qwen1.5-MoE-A2.7B (model card)"),
         pytest.param(MINIMAX_M2, 229, None, id="MiniMax-M2 (model card)"),
+        pytest.param(LLAMA_4_SCOUT, 107.8, 17, id="Llama 4 Scout without vision (model card)"),
+        pytest.param(LLAMA_4_MAVERICK, 400, 17, id="Llama 4 Maverick (model card)"),
+        pytest.param(GLM_4_5, 355, None, id="GLM-4.5 (arXiv 2508.06471)"),
+        pytest.param(GPT_J, 6.05, None, id="GPT-J (model card)"),
+        pytest.param(OPT_13B, 12.85, None, id="OPT-13B (arXiv 2205.01068)"),
+        pytest.param(BLOOM_7B1, 7.07, None, id="BLOOM-7b1 (model card)"),
+        pytest.param(FALCON_7B, 6.92, None, id="Falcon-7B (arXiv 2311.16867)"),
+        pytest.param(FALCON_40B, 41.3, None, id="Falcon-40B (arXiv 2311.16867)"),
+        pytest.param(PHI_2, 2.78, None, id="Phi-2 (model card)"),
     ],
 )
 def test_parameters_of_configurations_are_as_published(
@@ -220,12 +318,32 @@ def test_a_configuration_gives_the_model_of_the_catalogue() -> None:
         "llama-3.1-8b": a_config(),
         "qwen2.5-7b": QWEN_2_5_7B,
         "qwen3-30b-a3b": QWEN_3_30B_A3B,
+        "deepseek-v3": DEEPSEEK_V3,
+        "deepseek-v2-lite": DEEPSEEK_V2_LITE,
+        "kimi-k2": KIMI_K2,
+        "gpt-oss-120b": GPT_OSS_120B,
+        "gemma-2-9b": GEMMA_2_9B,
+        "gemma-3-27b": GEMMA_3_27B,
+        "phi-2": PHI_2,
+        "phi-3-mini-4k": PHI_3_MINI,
+        "mistral-7b-v0.1": MISTRAL_7B,
+        "minimax-m2": MINIMAX_M2,
+        "glm-4.5": GLM_4_5,
+        "llama-4-maverick": LLAMA_4_MAVERICK,
+        "gpt-j-6b": GPT_J,
+        "opt-13b": OPT_13B,
+        "bloom-7b1": BLOOM_7B1,
+        "falcon-7b": FALCON_7B,
+        "falcon-40b": FALCON_40B,
     }.items():
         mine, known = a_model(config), load_model(name)
         assert mine.parameters == known.parameters
         assert mine.kv_bytes_per_token("bfloat16") == known.kv_bytes_per_token("bfloat16")
-        assert mine.max_position_embeddings == known.max_position_embeddings
-        assert (mine.attention_bias, mine.qk_norm) == (known.attention_bias, known.qk_norm)
+        assert mine.active_parameters == known.active_parameters
+        for field in ("attention_bias", "gated_mlp", "parallel_attention", "qk_norm", "norms_per_layer"):
+            assert getattr(mine, field) == getattr(known, field), (name, field)
+        for field in ("sliding_window", "sliding_window_layers", "moe", "mla", "learned_positions"):
+            assert getattr(mine, field) == getattr(known, field), (name, field)
 
 
 def test_latent_attention_keeps_one_vector_a_token_and_layer() -> None:
@@ -311,6 +429,8 @@ def test_gpt_oss_fits_its_published_file_size() -> None:
         (a_config(torch_dtype="float64"), "torch_dtype = 'float64': allowed are bfloat16"),
         (a_config(num_experts=8), "num_experts_per_tok is missing, but the model has 8 experts"),
         (DEEPSEEK_V3 | {"v_head_dim": None}, "v_head_dim is missing"),
+        (a_config(architectures=["MiniMaxText01ForCausalLM"]), "not supported: it has linear attention layers"),
+        (OPT_13B | {"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512: must be the hidden_size 5120"),
         (a_config(quantization_config={"quant_method": "aqlm"}), "method 'aqlm'"),
         (a_config(quantization_config={"quant_method": "gptq", "bits": 3}), "bits 3"),
     ],

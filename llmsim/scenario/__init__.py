@@ -1,5 +1,5 @@
 """Scenarios: what decides a run (``specification``, ``fields``), read from a file (``parser``) with keys
-replaced (``settings``), and its faults in plain words (``faults``)."""
+replaced (``settings``)."""
 
 from llmsim.scenario.parser import load_scenario
 from llmsim.scenario.specification import Pool, Run, Scenario, scenario_schema

@@ -1,7 +1,6 @@
 """Fields of a scenario that take more than their own type: a name, a path, or an object of the user's own."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from llmsim.cluster.router import RouterSpec
 from llmsim.cost import CostSpec
 from llmsim.hardware import AcceleratorSpec, load_accelerator
 from llmsim.model import ModelSpec, load_model
-from llmsim.workload import PresetWorkload, TraceWorkload, WorkloadSpec
+from llmsim.workload import PresetWorkload, WorkloadSpec
 
 SLO_KEYS = tuple(
     f"{metric}_{statistic}_s"
@@ -49,13 +48,11 @@ def _or_any_with(method: str) -> WrapValidator:
 
 
 def _with_source(workload: Any, info: ValidationInfo) -> Any:
-    """The workload, if its preset or trace is there; its path as seen from the working directory."""
+    """The workload, if its preset or files are there; its paths as seen from the working directory."""
     if isinstance(workload, PresetWorkload):
         entry("workloads", workload.name)
-    if isinstance(workload, TraceWorkload):
-        workload = replace(workload, path=(_folder(info) or Path()) / workload.path)
-        if not workload.path.is_file():
-            raise ValueError(f"path = '{workload.path}': there is no such file")
+    if hasattr(workload, "located"):
+        return workload.located(_folder(info) or Path())
     return workload
 
 

@@ -28,8 +28,8 @@ from llmsim.cost import AnalyticCost
 from llmsim.deployment import Deployment
 from llmsim.engine.settings import EngineSpec
 from llmsim.errors import ScenarioError
+from llmsim.faults import Schema, explain
 from llmsim.model import Dtype
-from llmsim.scenario.faults import Schema, explain
 from llmsim.scenario.fields import Accelerator, AnyCost, AnyRouter, AnyWorkload, Model, Slo
 from llmsim.scenario.settings import apply_settings
 from llmsim.specification import specification
@@ -90,7 +90,7 @@ class Pool:
         auto = self.max_model_len == "auto"
         max_model_len = self.model.max_position_embeddings if auto else self.max_model_len
         scheduler = self.engine.scheduler.resolve(self.accelerator, int(max_model_len))
-        shared = {field.name for field in fields(Deployment)} & {field.name for field in fields(self)}
+        shared = {field.name for field in fields(Deployment)} & {field.name for field in fields(self)} - {"engine"}
         return Deployment(
             **{name: getattr(self, name) for name in shared},
             gpu_memory_utilization=self.engine.gpu_memory_utilization,

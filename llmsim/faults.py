@@ -1,20 +1,23 @@
-"""Faults of a scenario in plain words: one line each, with the key, the value given, and what is allowed.
+"""Faults of what a user wrote in plain words: one line each, with the key, the value given, and what is allowed.
 
-pydantic finds the faults; its JSON Schema of a scenario says which keys and kinds there are.
+pydantic finds the faults; its JSON Schema of the specification says which keys and kinds there are. Serves the
+parsers of scenario, accelerator and model files.
 """
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from llmsim.catalog import suggestion
+from llmsim.errors import ScenarioError
 
 Schema = dict[str, Any]
 Location = tuple[int | str, ...]
+_T = TypeVar("_T")
 
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _KIND = ("union_tag_invalid", "union_tag_not_found")
@@ -28,8 +31,22 @@ _WORDS = {
 }
 
 
+def build(cls: type[_T], given: Mapping[str, Any], where: str) -> _T:
+    """The specification ``cls`` with the values of ``given``.
+
+    Raises:
+        ScenarioError: one line for each fault of ``given``, each starting with ``where`` (the file).
+    """
+    adapter = TypeAdapter(cls)
+    try:
+        return adapter.validate_python(dict(given))
+    except ValidationError as error:
+        faults = explain(error, adapter.json_schema())
+    raise ScenarioError("\n".join(f"{where}: {fault}" for fault in faults))
+
+
 def explain(error: ValidationError, schema: Schema) -> list[str]:
-    """The faults that ``error`` reports about a scenario, whose JSON Schema is ``schema``, one line each."""
+    """The faults that ``error`` reports about a specification, whose JSON Schema is ``schema``, one line each."""
     texts: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         if not _is_echo(detail):
@@ -104,7 +121,7 @@ def _unknown_key(key: str, name: str, node: Schema, schema: Schema) -> str:
 
 
 def _homes(name: str, node: Schema, schema: Schema, path: str) -> Iterator[str]:
-    """Where a scenario has a key of this name; in each table its own keys first."""
+    """Where a specification has a key of this name; in each table its own keys first."""
     for branch in _branches(node, schema):
         properties = branch.get("properties", {})
         if name in properties:
