@@ -9,10 +9,8 @@ from llmsim.cluster.fleet import Fleet, Progress, Station
 from llmsim.engine.decisions import Decisions
 from llmsim.engine.kv import BlockPool
 from llmsim.engine.prefix import PrefixCache, PromptKeys
-from llmsim.engine.queues import ArrivalQueue, PriorityQueue
 from llmsim.engine.replica import Replica
 from llmsim.engine.state import EngineState
-from llmsim.engine.vllm import VllmPolicy
 from llmsim.results.metrics import summarise_measured
 from llmsim.results.record import RunFacts, RunRecord
 from llmsim.results.recorder import Recorder
@@ -74,15 +72,16 @@ def _build(
             blocks = ledger.num_gpu_blocks - 1
             state = EngineState(
                 PrefixCache(blocks, cache) if cache else BlockPool(blocks),
-                PriorityQueue() if limits.policy == "priority" else ArrivalQueue(),
+                limits.queue(),
                 block_size=size,
                 window=deployment.model.sliding_window if deployment.model.sliding_window_layers else None,
-                batches_in_flight=2 if limits.async_scheduling else 1,
+                batches_in_flight=limits.batches_in_flight,
+                reserves_kv=limits.reserves_kv,
             )
             log = Decisions() if decisions is not None else None
             if decisions is not None and log is not None:
                 decisions.append(log)
-            policy = VllmPolicy(limits, state)
+            policy = limits.start(state)
             replica = Replica(env, len(stations), state, policy, cost, recorder, leaps=scenario.run.leap, decisions=log)
             stations.append(Station(replica, to_ns(cost.request_s), ledger.max_model_len, cache))
             stages.append(Stage(pool.name, cost, deployment.gpus, blocks))

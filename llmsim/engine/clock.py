@@ -16,6 +16,7 @@ class IterationClock:
 
     __slots__ = (
         "_ends",
+        "_per_sequence",
         "_window_heap",
         "block_size",
         "capped",
@@ -30,8 +31,9 @@ class IterationClock:
         "window_crossings",
     )
 
-    def __init__(self, block_size: int, window: int | None) -> None:
+    def __init__(self, block_size: int, window: int | None, *, takes_blocks: bool = True) -> None:
         self.block_size = block_size
+        self._per_sequence = 1 if takes_blocks else 0
         self.window = window
         self.iteration = 0
         self.count = 0
@@ -54,7 +56,7 @@ class IterationClock:
         sequence.on_clock = True
         self.count += 1
         self.offsets += offset
-        self.residues[offset % self.block_size] += 1
+        self.residues[offset % self.block_size] += self._per_sequence
         leaves = sequence.leaves
         if leaves in self.leaving:
             self.leaving[leaves].append(sequence)
@@ -116,7 +118,7 @@ class IterationClock:
     def blocks_over(self, iterations: int) -> int:
         """KV blocks the decodes need over this and the following iterations."""
         cycles, rest = divmod(iterations, self.block_size)
-        needed = cycles * self.count
+        needed = cycles * self.count * self._per_sequence
         if rest:
             residues, last = self.residues, -self.iteration % self.block_size + 1
             first = last - rest
@@ -126,7 +128,7 @@ class IterationClock:
     def iterations_within(self, free_blocks: int, most: int) -> int:
         """The largest number of iterations, up to ``most``, whose decodes need no more than ``free_blocks``."""
         size = self.block_size
-        if (most + size - 1) // size * self.count <= free_blocks:
+        if not self._per_sequence or (most + size - 1) // size * self.count <= free_blocks:
             return most
         cycles = min(free_blocks // self.count, most // size)
         done, left = cycles * size, free_blocks - cycles * self.count
@@ -155,7 +157,7 @@ class IterationClock:
         sequence.on_clock = False
         self.count -= 1
         self.offsets -= offset
-        self.residues[offset % self.block_size] -= 1
+        self.residues[offset % self.block_size] -= self._per_sequence
         if self.window is not None:
             self._drop_window(sequence)
 

@@ -47,7 +47,7 @@ def repetitions(state: EngineState, plan: Plan) -> int:
     ``plan`` has been closed and has not started; those in flight before it matter too, as they may end something.
     """
     clock = state.clock
-    if plan.prefills or not plan.decodes or plan.decodes != clock.count or not plan.quiet:
+    if plan.prefills or not plan.decodes or plan.decodes != clock.count or not (plan.quiet and plan.repeats):
         return 0
     for flight in state.flights:
         if not flight.quiet:
@@ -81,12 +81,13 @@ class Leap:
     @classmethod
     def over(cls, state: EngineState, plan: Plan, iterations: int, cost: CostModel) -> "Leap":
         """The leap over ``iterations`` iterations after ``plan``, which is about to start; sets its end."""
-        growing = state.clock.growing()
+        sequences = plan.batch.decode_sequences
+        growing = sequences if state.window is None else state.clock.growing()
         number = _NUMBERS[: iterations + 1]
-        context = window = number * plan.decodes + plan.batch.decode_context_tokens
+        context = window = number * sequences + plan.batch.decode_context_tokens
         if state.window is not None:
             window = number * growing + plan.batch.decode_window_tokens
-        durations = durations_ns(cost.decode(plan.decodes, context, window))
+        durations = durations_ns(cost.decode(sequences, context, window))
         ends = durations.cumsum()
         ends += plan.start_ns
         plan.end_ns = int(ends[0])
@@ -118,9 +119,8 @@ class Leap:
 
     def run(self, state: EngineState) -> Run:
         """How the iterations differ from ``plan``, to be kept. Before they are carried out."""
-        clock = state.clock
         ends = self.ends_ns[len(self.ends_ns) - len(self.durations_ns) :]
-        return Run(ends, clock.residues.copy(), clock.growing(), self.arrived_before)
+        return Run(ends, state.clock.residues.copy(), self.growing, self.arrived_before)
 
     def carry_out(self, state: EngineState) -> list[Sequence]:
         """Tell the engine that the iterations have been planned; returns who leaves the plan after the last."""
@@ -137,7 +137,7 @@ class Leap:
         plan, batch = self.plan, self.plan.batch
         end = self.end_ns(number + 1)
         batch = batch._replace(
-            decode_context_tokens=batch.decode_context_tokens + plan.decodes * number,
+            decode_context_tokens=batch.decode_context_tokens + batch.decode_sequences * number,
             decode_window_tokens=batch.decode_window_tokens + self.growing * number,
         )
         repetition = Plan(plan.iteration + number)

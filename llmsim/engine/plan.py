@@ -44,11 +44,20 @@ class Plan:
     """Requests running after scheduling."""
     waiting: int = 0
     kv_blocks: int = 0
+    repeats: bool = True
+    """Whether the next plan is the same again, with every context one token longer, as long as nothing happens."""
     start_ns: int = 0
     end_ns: int = 0
 
     def __init__(self, iteration: int) -> None:
         self.iteration = iteration
+
+    def forget(self, sequence: Sequence) -> None:
+        """Let its end mean nothing to a sequence that has been aborted."""
+        self.rejoined, self.sampled, self.late, self.finishing = (
+            tuple(each for each in group if each is not sequence)
+            for group in (self.rejoined, self.sampled, self.late, self.finishing)
+        )
 
     @property
     def quiet(self) -> bool:

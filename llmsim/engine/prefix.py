@@ -11,6 +11,7 @@ length.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ from llmsim.workload.table import RequestTable
 
 Piece = tuple[int, int, int]
 """Stream, index of the first token, tokens."""
+
+_FEW_KEYS = 1 << 18
+"""Interned keys that are kept without a look at which are still of use."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +43,10 @@ class PromptKeys:
         self._table = table
         self._shared_streams = _shared_streams(table)
         self._interned: dict[tuple[int, tuple[Piece, ...]], int] = {}
-        self._parents: list[int] = []
+        self._next = 0
         self._chains: dict[int, list[int]] = {}
+        self._users: list[PrefixCache] = []
+        self._limit = _FEW_KEYS
 
     def shared_tokens(self, row: int) -> int:
         """Leading tokens of a request whose streams more than one request names, outputs to come included."""
@@ -93,11 +99,32 @@ class PromptKeys:
             parent = self._intern(parent, tuple(_cut(pieces, number * size, size)))
             chain.append(parent)
 
+    def used_by(self, cache: "PrefixCache") -> None:
+        """Keys that ``cache`` holds must be kept."""
+        self._users.append(cache)
+
     def _intern(self, parent: int, pieces: tuple[Piece, ...]) -> int:
-        key = self._interned.setdefault((parent, pieces), len(self._parents))
-        if key == len(self._parents):
-            self._parents.append(parent)
+        key = self._interned.setdefault((parent, pieces), self._next)
+        if key == self._next:
+            self._next += 1
+            if len(self._interned) > self._limit:
+                self._purge(key)
         return key
+
+    def _purge(self, newest: int) -> None:
+        """Forget keys that no block holds and no request has, unless they lead to one that is kept.
+
+        A prefix whose keys are forgotten gets new ones; no block holds it, so that nothing is lost.
+        """
+        kept = {newest, *(key for chain in self._chains.values() for key in chain)}
+        for cache in self._users:
+            kept.update(cache.keys_held())
+        newer_first = sorted(self._interned.items(), key=lambda item: -item[1])
+        for (parent, _), key in newer_first:
+            if key in kept:
+                kept.add(parent)
+        self._interned = {pieces: key for pieces, key in self._interned.items() if key in kept}
+        self._limit = max(_FEW_KEYS, 2 * len(self._interned))
 
 
 def merged(pieces: list[Piece]) -> list[Piece]:
@@ -161,6 +188,11 @@ class PrefixCache:
         self._keys: dict[int, int] = {}
         self._users: dict[int, int] = {}
         self._next = 0
+        keys.used_by(self)
+
+    def keys_held(self) -> Iterable[int]:
+        """Keys that some block holds."""
+        return self._copies
 
     def lookup(self, sequence: Sequence) -> tuple[int, int]:
         """The longest cached prefix, at most all but the last token: hits, and how many of them are free."""

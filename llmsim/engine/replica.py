@@ -15,9 +15,9 @@ from llmsim.engine.decisions import Decisions
 from llmsim.engine.leap import SHORTEST, Leap, duration_ns, repetitions
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
 from llmsim.engine.plan import STOPPED_BY, Plan
+from llmsim.engine.policy import Policy
 from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.engine.state import EngineState
-from llmsim.engine.vllm import VllmPolicy
 from llmsim.results.recorder import Recorder, Run
 
 
@@ -29,7 +29,7 @@ class Replica:
         env: Environment,
         number: int,
         state: EngineState,
-        policy: VllmPolicy,
+        policy: Policy,
         cost: CostModel,
         recorder: Recorder,
         *,
@@ -47,6 +47,7 @@ class Replica:
         self._leap: Leap | None = None
         self._moment: Moment | None = None
         """When the oldest iteration ends, or the leap."""
+        self._aborting: list[tuple[Sequence, str]] = []
         self._schedule_pending = False
         self._free_ns = 0
         self.leaped_iterations = 0
@@ -71,6 +72,16 @@ class Replica:
         if self._decisions is not None:
             self._decisions.arrived(sequence)
         if not state.flights:
+            self._schedule_soon()
+
+    def abort(self, sequence: Sequence, reason: str) -> None:
+        """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
+        self._aborting.append((sequence, reason))
+        if self._leap is not None and self._moment is not None:
+            self._leap.cut(int(self._env.now))
+            self._moment.cancel()
+            self._moment = self._wait_until(self._leap.over_ns)
+        elif not self.state.flights:
             self._schedule_soon()
 
     def stop(self, now_ns: int) -> None:
@@ -112,6 +123,8 @@ class Replica:
         """Plan iterations until enough are in flight, and wait for the oldest."""
         self._schedule_pending = False
         state, now = self.state, moment.at_ns
+        if self._aborting:
+            self._abort_now(now)
         flights = state.flights
         while len(flights) < state.batches_in_flight:
             plan = self._policy.schedule()
@@ -122,6 +135,16 @@ class Replica:
             self._moment = self._wait_until(flights[0].end_ns if self._leap is None else self._leap.over_ns)
         elif self._decisions is not None and state.waiting:
             self._decisions.stuck(now, state)
+
+    def _abort_now(self, now: int) -> None:
+        for sequence, reason in self._aborting:
+            if sequence.finish_ns >= 0:
+                continue
+            running = sequence.running
+            self.state.abort(sequence)
+            self._recorder.census.change(now, -running, running - 1)
+            self.leave(sequence, "aborted", reason)
+        self._aborting.clear()
 
     def _start(self, plan: Plan, now: int) -> None:
         """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""

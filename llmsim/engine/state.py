@@ -19,6 +19,7 @@ class EngineState:
     """The requests of one engine, and the mechanics that move them."""
 
     __slots__ = (
+        "_reserves",
         "admissions",
         "batches_in_flight",
         "block_size",
@@ -43,13 +44,15 @@ class EngineState:
         block_size: int,
         window: int | None = None,
         batches_in_flight: int = 1,
+        reserves_kv: bool = False,
     ) -> None:
         self.kv = kv
         self.waiting = waiting
         self.block_size = block_size
         self.window = window
         self.batches_in_flight = batches_in_flight
-        self.clock = IterationClock(block_size, window)
+        self._reserves = reserves_kv
+        self.clock = IterationClock(block_size, window, takes_blocks=not reserves_kv)
         self.admissions = 0
         self.running: dict[Sequence, None] = {}
         """In order of admission."""
@@ -75,11 +78,15 @@ class EngineState:
         """Blocks that hold ``tokens`` tokens."""
         return -(-tokens // self.block_size)
 
+    def blocks_at(self, sequence: Sequence, computed: int) -> int:
+        """Blocks that a running sequence holds with so many tokens computed or scheduled."""
+        return self.blocks_for(sequence.limit_tokens if self._reserves else computed)
+
     def admit(self, plan: Plan, hits: int, tokens: int) -> None:
         """Move the head of the queue to the running list: ``hits`` blocks were found, ``tokens`` are computed."""
         sequence = self.waiting.take()
         found = hits * self.block_size
-        self.kv.admit(sequence, hits, self.blocks_for(found + tokens) - hits)
+        self.kv.admit(sequence, hits, self.blocks_at(sequence, found + tokens) - hits)
         if not sequence.preemptions:
             sequence.cached_tokens = found
         sequence.computed = found
@@ -115,7 +122,8 @@ class EngineState:
 
     def extend(self, plan: Plan, sequence: Sequence, tokens: int) -> None:
         """Compute ``tokens`` further prompt tokens of a running sequence; the blocks they need must be free."""
-        self.kv.take(self.blocks_for(sequence.computed + tokens) - self.blocks_for(sequence.computed))
+        computed = sequence.computed
+        self.kv.take(self.blocks_at(sequence, computed + tokens) - self.blocks_at(sequence, computed))
         self._prefill(plan, sequence, tokens)
 
     def preempt(self, plan: Plan, sequence: Sequence, scheduled_tokens: int) -> None:
@@ -130,7 +138,7 @@ class EngineState:
         else:
             context, in_flight = self._leave_clock(sequence)
             computed = context + scheduled_tokens
-        self.kv.release(sequence, self.blocks_for(computed), computed - in_flight)
+        self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
         self._stop_running(sequence)
         self.partial.pop(sequence, None)
         sequence.computed_before = max(sequence.computed_before, computed - scheduled_tokens)
@@ -139,6 +147,21 @@ class EngineState:
         sequence.preemptions += 1
         plan.preempted += (sequence,)
         self.waiting.put_back(sequence)
+
+    def abort(self, sequence: Sequence) -> None:
+        """End a waiting or running sequence before its time. What is in flight goes on, but it gets nothing of it."""
+        if sequence.running:
+            if sequence in self.partial:
+                computed, in_flight = sequence.computed, 0
+                del self.partial[sequence]
+            else:
+                computed, in_flight = self._leave_clock(sequence)
+            self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
+            self._stop_running(sequence)
+        else:
+            self.waiting.remove(sequence)
+        for flight in self.flights:
+            flight.forget(sequence)
 
     def delay(self, plan: Plan, sequence: Sequence) -> None:
         """Leave a decode out of this plan; it goes on in the next one."""
@@ -182,8 +205,9 @@ class EngineState:
         if sequence.on_clock:
             self.clock.remove(sequence)
         self._stop_running(sequence)
-        held = self.blocks_for(sequence.offset + min(sequence.leaves, self.clock.iteration - 1) + 1)
-        self.kv.release(sequence, held, sequence.prompt_tokens + sequence.target - 1)
+        computed = sequence.offset + min(sequence.leaves, self.clock.iteration - 1) + 1
+        tokens = sequence.prompt_tokens + sequence.target - 1
+        self.kv.release(sequence, self.blocks_at(sequence, computed), tokens)
 
     def settle(self, sequence: Sequence) -> None:
         """Bring what a sequence has emitted on the clock into the sequence."""

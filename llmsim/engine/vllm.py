@@ -9,16 +9,92 @@ Source of the rules: vllm/v1/core/sched/scheduler.py and async_scheduler.py of v
 the cases that ``tests/conformance`` replays.
 """
 
+from dataclasses import replace
 from itertools import islice
+from typing import Literal
 
+from pydantic import Field, PositiveInt
+
+from llmsim.deployment import batch_defaults
 from llmsim.engine.plan import Plan, StoppedBy
+from llmsim.engine.policy import Policy
+from llmsim.engine.queues import ArrivalQueue, PriorityQueue, WaitingQueue
 from llmsim.engine.sequence import Sequence
-from llmsim.engine.settings import VllmScheduler
 from llmsim.engine.state import EngineState
+from llmsim.errors import ScenarioError
+from llmsim.hardware import AcceleratorSpec
+from llmsim.specification import specification
+
+
+@specification
+class VllmScheduler:
+    """vLLM's V1 scheduler (version 0.33): continuous batching, chunked prefill, preemption by recomputation.
+
+    A batch size that is None takes vLLM's API-server default for the accelerator's memory.
+    """
+
+    kind: Literal["vllm"] = "vllm"
+    max_num_seqs: PositiveInt | None = None
+    """Most requests running at once."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Most tokens in one iteration."""
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = Field(default=0, ge=0)
+    """Most prompt tokens of one request in one iteration; 0: no such limit."""
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    watermark: float = Field(default=0.0, ge=0, lt=1)
+    """Share of KV blocks that must stay free when a request is admitted beside running ones."""
+    scheduler_reserve_full_isl: bool = True
+    """Admit a request only when its whole prompt fits in the free blocks, not just its first chunk."""
+    async_scheduling: bool = True
+    """Schedule an iteration while the one before it runs."""
+
+    @property
+    def batches_in_flight(self) -> int:
+        """Iterations that may be planned and not yet ended."""
+        return 2 if self.async_scheduling else 1
+
+    @property
+    def reserves_kv(self) -> bool:
+        """KV blocks are given as tokens come."""
+        return False
+
+    def resolve(self, accelerator: AcceleratorSpec, max_model_len: int) -> "VllmScheduler":
+        """This scheduler with both batch sizes filled in, as vLLM 0.33 does when its API server starts.
+
+        Source: vLLM 0.33, the defaults of ``EngineArgs`` and the checks of ``SchedulerConfig``.
+
+        Raises:
+            ScenarioError: for batch sizes that vLLM refuses.
+        """
+        default_tokens, default_seqs = batch_defaults(accelerator)
+        seqs = self.max_num_seqs or default_seqs
+        tokens = self.max_num_batched_tokens
+        if tokens is None:
+            smallest = 0 if self.enable_chunked_prefill else max_model_len
+            tokens = min(max(default_tokens, smallest), seqs * max_model_len)
+        if self.max_num_seqs is None:
+            seqs = min(seqs, tokens)
+        if tokens < seqs:
+            raise ScenarioError(f"max_num_batched_tokens = {tokens} must be at least max_num_seqs = {seqs}")
+        if not self.enable_chunked_prefill and tokens < max_model_len:
+            raise ScenarioError(
+                f"max_num_batched_tokens = {tokens} must be at least max_model_len = {max_model_len} when "
+                "enable_chunked_prefill is false"
+            )
+        return replace(self, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+
+    def queue(self) -> WaitingQueue:
+        """The waiting queue, in the order of the policy."""
+        return PriorityQueue() if self.policy == "priority" else ArrivalQueue()
+
+    def start(self, state: EngineState) -> Policy:
+        """The scheduler of one engine; the batch sizes must be resolved."""
+        return VllmPolicy(self, state)
 
 
 class VllmPolicy:
-    """The scheduler of one engine. ``limits`` has its batch sizes resolved."""
+    """vLLM's scheduler of one engine."""
 
     __slots__ = (
         "_chunked",

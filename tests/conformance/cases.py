@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from llmsim.cost import LinearCost
-from llmsim.engine.settings import EngineSpec, VllmScheduler
+from llmsim.engine.settings import EngineSpec
+from llmsim.engine.vllm import VllmScheduler
 from llmsim.scenario import Pool, Run, Scenario
 from llmsim.workload import RequestTable
 

@@ -1,0 +1,122 @@
+"""vLLM's first scheduler (V0, the default until 2025): prompts first, and while they are computed every decode waits.
+
+Source: vllm/core/scheduler.py of vLLM 0.6 (``_schedule_default``, Apache-2.0), with preemption by recomputation.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from llmsim.deployment import batch_defaults
+from llmsim.engine.plan import Plan, StoppedBy
+from llmsim.engine.policy import Policy
+from llmsim.engine.queues import ArrivalQueue, WaitingQueue
+from llmsim.engine.state import EngineState
+from llmsim.errors import ScenarioError
+from llmsim.hardware import AcceleratorSpec
+from llmsim.specification import specification
+
+
+@specification
+class VllmV0Scheduler:
+    """vLLM V0: if a waiting prompt fits, the iteration is prefill only; otherwise decode only."""
+
+    kind: Literal["vllm_v0"] = "vllm_v0"
+    max_num_seqs: PositiveInt | None = None
+    """Most requests running at once; absent: 256, the default of V0."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Most prompt tokens in one iteration; absent: the larger of 2048 and max_model_len, the default of V0."""
+    watermark: float = Field(default=0.01, ge=0, lt=1)
+    """Share of KV blocks that must stay free when a request is admitted."""
+
+    @property
+    def enable_chunked_prefill(self) -> bool:
+        """Prompts are computed whole."""
+        return False
+
+    @property
+    def batches_in_flight(self) -> int:
+        """An iteration is scheduled when the one before it has ended."""
+        return 1
+
+    @property
+    def reserves_kv(self) -> bool:
+        """KV blocks are given as tokens come."""
+        return False
+
+    def resolve(self, accelerator: AcceleratorSpec, max_model_len: int) -> "VllmV0Scheduler":
+        """This scheduler with both batch sizes filled in.
+
+        Raises:
+            ScenarioError: when a prompt can be longer than an iteration may be.
+        """
+        seqs = self.max_num_seqs or min(256, batch_defaults(accelerator)[1])
+        tokens = self.max_num_batched_tokens or max(2048, max_model_len)
+        if tokens < max_model_len:
+            raise ScenarioError(
+                f"max_num_batched_tokens = {tokens} must be at least max_model_len = {max_model_len}: "
+                "vllm_v0 computes prompts whole"
+            )
+        return replace(self, max_num_seqs=seqs, max_num_batched_tokens=tokens)
+
+    def queue(self) -> WaitingQueue:
+        """In order of arrival."""
+        return ArrivalQueue()
+
+    def start(self, state: EngineState) -> Policy:
+        """The policy for one engine."""
+        return VllmV0Policy(self, state)
+
+
+class VllmV0Policy:
+    """Prefill first; when blocks run out the latest request is preempted."""
+
+    def __init__(self, limits: VllmV0Scheduler, state: EngineState) -> None:
+        assert limits.max_num_seqs is not None
+        assert limits.max_num_batched_tokens is not None
+        self._state = state
+        self._max_seqs = limits.max_num_seqs
+        self._max_tokens = limits.max_num_batched_tokens
+        self._spare = int(limits.watermark * state.kv.blocks)
+
+    def schedule(self) -> Plan | None:
+        """Plan the next iteration; None when there is nothing to do in it."""
+        state = self._state
+        plan = Plan(state.clock.iteration)
+        plan.stopped_by = self._admit(plan)
+        if plan.prefills:
+            for sequence in state.running:
+                if sequence.on_clock:
+                    state.delay(plan, sequence)
+        else:
+            self._make_room(plan)
+        if not plan.prefills and not state.clock.count and not plan.preempted:
+            return None
+        state.close(plan)
+        return plan
+
+    def _admit(self, plan: Plan) -> StoppedBy:
+        state, budget = self._state, self._max_tokens
+        while state.waiting:
+            if len(state.running) >= self._max_seqs:
+                return "slots"
+            sequence = state.waiting.head()
+            hits, hits_free = state.kv.lookup(sequence)
+            tokens = sequence.length - hits * state.block_size
+            if tokens > budget:
+                return "budget"
+            need = state.blocks_for(sequence.length) - hits + hits_free
+            if need + self._spare > state.kv.free:
+                return "kv"
+            state.admit(plan, hits, tokens)
+            budget -= tokens
+        return "empty"
+
+    def _make_room(self, plan: Plan) -> None:
+        """Give every decode the block it needs; the latest requests lose theirs when there are not enough."""
+        state = self._state
+        while (due := state.clock.blocks_due()) > state.kv.free:
+            state.preempt(plan, next(reversed(state.running)), 0)
+            plan.stopped_by = "preempted"
+        state.kv.take(due)
