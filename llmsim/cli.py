@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llmsim.errors import ScenarioError, SimulationError
+from llmsim.trace_commands import trace_app
 
 if TYPE_CHECKING:
-    from llmsim.catalog import Kind
     from llmsim.results.results import Results
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(trace_app, name="trace")
 
 
 class Shelf(StrEnum):
@@ -117,6 +118,46 @@ def report(
 
 
 @app.command()
+def explain(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="Catalogue name, or a path to a config.json.")],
+    accelerator: Annotated[str, typer.Option(help="Catalogue name, or a path to a .toml file.")],
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    kv_cache_dtype: str = "auto",
+    max_model_len: int | None = None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    engine: Annotated[str, typer.Option(help="Whose memory rules: vllm, sglang, tensorrt-llm.")] = "vllm",
+    enforce_eager: Annotated[bool, typer.Option("--enforce-eager", help="No CUDA graphs.")] = False,
+    prompt: Annotated[int, typer.Option(help="Tokens of a prompt.")] = 1000,
+    output: Annotated[int, typer.Option(help="Tokens of an answer.")] = 250,
+    batch: Annotated[int | None, typer.Option(help="Sequences that decode at once.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second to count GPUs for.")] = None,
+    ideal: Annotated[bool, typer.Option("--ideal", help="The back of the envelope instead of the model.")] = False,
+    mfu: Annotated[float | None, typer.Option(help="Its share of peak FLOP/s.")] = None,
+    mbu: Annotated[float | None, typer.Option(help="Its share of HBM bandwidth.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="memory, prefill, decode or capacity. Repeatable.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain a deployment by arithmetic: memory, prefill, decode, capacity."""
+    from llmsim.report.explain.options import explained
+
+    found = explained(context.params)
+    if as_json:
+        _print_json(found.as_dict())
+    else:
+        from llmsim.report.explain.text import render
+
+        print(render(found))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from llmsim.scenario import scenario_schema
@@ -131,82 +172,19 @@ def catalog(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List models, hardware, workloads and policies, or show one of them."""
+    from rich.console import Console
+
+    from llmsim.report import catalogue
+
     if shelf is not None and name is not None:
-        found: Any = _entry(shelf, name)
-    else:
-        shelves = list(Shelf) if shelf is None else [shelf]
-        found = {each.value: list(_names(each)) for each in shelves}
+        facts = catalogue.entry(shelf.value, name)
+        _print_json(facts) if as_json else catalogue.print_entry(shelf.value, name, Console())
+        return
+    shelves = [each.value for each in Shelf] if shelf is None else [shelf.value]
     if as_json:
-        _print_json(found)
-    elif name is not None:
-        print("\n".join(_lines(found)))
+        _print_json({each: catalogue.entries(each) for each in shelves})
     else:
-        print("\n\n".join("\n  ".join([title, *names]) for title, names in found.items()))
-
-
-def _names(shelf: Shelf) -> Sequence[str]:
-    from llmsim import catalog
-
-    kind = _facts(shelf)
-    return catalog.names(kind) if kind else list(_policies(shelf))
-
-
-def _entry(shelf: Shelf, name: str) -> dict[str, Any]:
-    from llmsim import catalog
-
-    if kind := _facts(shelf):
-        return catalog.entry(kind, name)
-    policies = _policies(shelf)
-    if name not in policies:
-        near = catalog.suggestion(name, list(policies)) or "."
-        raise ScenarioError(f"{shelf} {name!r} is not known{near} Known: {', '.join(policies)}.")
-    return policies[name]
-
-
-def _facts(shelf: Shelf) -> "Kind | None":
-    """The kind of catalogue file the shelf holds; None when it holds policies."""
-    match shelf:
-        case Shelf.accelerators:
-            return "accelerators"
-        case Shelf.models:
-            return "models"
-        case Shelf.workloads:
-            return "workloads"
-    return None
-
-
-def _policies(shelf: Shelf) -> dict[str, dict[str, Any]]:
-    """What each kind of policy does and its settings, by kind."""
-    from llmsim.scenario import scenario_schema
-
-    schema = scenario_schema()
-    definitions = schema["$defs"]
-    owner = schema if shelf is Shelf.routers else definitions["EngineSpec"]
-    field = owner["properties"][shelf.removesuffix("s")]
-    policies = {}
-    for alternative in field.get("oneOf", [field]):
-        policy = definitions[alternative["$ref"].rpartition("/")[2]]
-        settings = dict(policy["properties"])
-        kind = settings.pop("kind")["const"]
-        policies[kind] = {
-            "kind": kind,
-            "description": policy["description"],
-            "settings": {
-                key: {"default": setting.get("default"), "description": setting.get("description", "")}
-                for key, setting in settings.items()
-            },
-        }
-    return policies
-
-
-def _lines(entry: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """A mapping as indented lines for people."""
-    for key, value in entry.items():
-        if isinstance(value, dict):
-            yield f"{indent}{key}"
-            yield from _lines(value, indent + "  ")
-        else:
-            yield f"{indent}{key:<28} {value}"
+        catalogue.print_shelves(shelves, Console())
 
 
 def _report(results: "Results", path: Path) -> None:

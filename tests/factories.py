@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 from llmsim.cost import LinearCost
+from llmsim.engine.sequence import Sequence
 from llmsim.engine.settings import EngineSpec, VllmScheduler
 from llmsim.hardware import AcceleratorSpec, load_accelerator
 from llmsim.model import ModelSpec, load_model
@@ -75,3 +76,13 @@ def a_scenario(table: RequestTable | None = None, **given: Any) -> Scenario:
     run = Run(**{name: given.pop(name) for name in given.keys() & _RUN})
     pools = given.pop("pools", None)
     return Scenario(**settings, pools=pools or (a_pool(**given),), run=run)
+
+
+def a_sequence(row: int = 0, **given: Any) -> Sequence:
+    """A request of 100 prompt and 10 output tokens inside an engine; any of its fields can be given."""
+    prompt, target = given.get("prompt_tokens", 100), given.get("target", 10)
+    defaults = {"prompt_tokens": prompt, "limit_tokens": prompt + target, "target": target}
+    sequence = Sequence(row=row, **defaults, stops=False, arrival_ns=0)
+    for name, value in given.items():
+        setattr(sequence, name, value)
+    return sequence

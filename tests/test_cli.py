@@ -13,6 +13,7 @@ import pytest
 import llmsim
 from llmsim import cli
 from llmsim.cli import main
+from llmsim.report import catalogue
 
 FILE = """
 name = "small"
@@ -144,14 +145,38 @@ class TestCatalog:
         assert "h100-sxm" in found["accelerators"]
         assert "llama-3.1-8b" in found["models"]
         assert "azure-conversation-2023" in found["workloads"]
-        assert found["schedulers"] == ["vllm"]
-        assert found["routers"] == ["round_robin", "least_outstanding", "session_affinity"]
+        assert list(found["schedulers"]) == ["vllm"]
+        assert list(found["routers"]) == ["round_robin", "least_outstanding", "session_affinity"]
+
+    def test_tables_are_for_people(self, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        for shelf in ("accelerators", "models", "workloads", "schedulers", "routers"):
+            assert main(["catalog", shelf]) == 0
+            printed = capsys.readouterr().out
+            assert all(len(line) <= 80 for line in printed.splitlines())
+            assert "…" not in printed, "nothing is cut off"
+            assert all(name in printed for name in catalogue.entries(shelf))
 
     def test_an_entry_is_shown_with_its_sources(self, capsys: Output) -> None:
         assert main(["catalog", "accelerators", "H100"]) == 0
         printed = capsys.readouterr().out
-        assert "3350000000000" in printed
+        assert "3.35 TB/s" in printed
+        assert "79.19 GiB" in printed
         assert "data sheet" in printed
+        assert main(["catalog", "models", "deepseek-ai/DeepSeek-R1"]) == 0
+        printed = capsys.readouterr().out
+        assert "671.03B" in printed
+        assert "2412.19437" in printed
+
+    def test_an_entry_as_json_is_its_file(self, capsys: Output) -> None:
+        assert main(["catalog", "accelerators", "NVIDIA H20", "--json"]) == 0
+        facts = json.loads(capsys.readouterr().out)
+        assert facts["name"] == "h20"
+        assert facts["sources"].keys() >= {"memory_bytes", "power_w"}
+
+    def test_names_of_policies_are_forgiving(self, capsys: Output) -> None:
+        assert main(["catalog", "routers", "Round-Robin"]) == 0
+        assert "round_robin" in capsys.readouterr().out
 
     def test_a_policy_is_shown_with_its_settings(self, capsys: Output) -> None:
         assert main(["catalog", "schedulers", "vllm", "--json"]) == 0

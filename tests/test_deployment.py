@@ -197,7 +197,7 @@ class TestFit:
 
     def test_without_room_for_overheads_nothing_would_fit(self) -> None:
         with pytest.raises(ScenarioError, match="no number"):
-            a_deployment(kv_overhead_bytes=200 * GIB).ledger()
+            a_deployment(kv_overhead_bytes=1000 * GIB).ledger()
 
     @pytest.mark.parametrize("size", [3, 64])
     def test_a_size_that_does_not_divide_the_heads_names_those_that_do(self, size: int) -> None:

@@ -1,31 +1,24 @@
 """The analytic cost model: a roofline over the operators of a deployment, folded once.
 
-``AnalyticCost`` is what a scenario names. Started on a deployment it lists the operators (``layers``), and
-folds them: what depends on the number of tokens alone is looked up, and an iteration computes one attention
-layer of each sort.
+``AnalyticCost`` is what a scenario names. Started on a deployment it lists the operators (``layers``) and folds each
+pipeline stage (``folding``): what depends on the number of tokens alone is looked up, and an iteration computes only
+its attention.
 """
 
-import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from llmsim.cost.base import Account, Batch, CostModel, Floats, Ints, Step
+from llmsim.cost.folding import FoldedStage
+from llmsim.cost.host import Host
 from llmsim.cost.ideal import IdealModel
-from llmsim.cost.layers import (
-    StageOperators,
-    attention_operators,
-    experts_touched,
-    operators,
-    stage_operators,
-)
+from llmsim.cost.layers import experts_touched, operators
 from llmsim.cost.operators import Operator, Statistics, seconds, total
-from llmsim.deployment import Deployment, Stage, layout
+from llmsim.deployment import Deployment, layout
 from llmsim.specification import specification
 
-_TOKEN_COUNTS = 256
-"""Token counts priced at a time, on the first use of one of them."""
+_NOTHING = Step(0.0, 0.0)
 
 
 @specification
@@ -50,30 +43,18 @@ class AnalyticCost:
 class AnalyticModel:
     """The operators of one deployment, folded; see ``CostModel``."""
 
-    __slots__ = (
-        "_accounted",
-        "_by_sampled",
-        "_by_tokens",
-        "_deployment",
-        "_full",
-        "_host",
-        "_stages",
-        "_window",
-    )
+    __slots__ = ("_deployment", "_flop_per_token", "_host", "_listed", "_only", "_stages")
 
     def __init__(self, deployment: Deployment) -> None:
-        efficiency = deployment.accelerator.efficiency
         stages = layout.stages(deployment)
-        full = attention_operators(deployment, window=False)
-        window = attention_operators(deployment, window=True)
         self._deployment = deployment
-        self._host = (efficiency.host_iteration_s, efficiency.host_sequence_s)
-        self._stages = [_Stage(stage_operators(deployment, each), each) for each in stages]
-        self._full = (_fold(full.prefill), _fold(full.decode))
-        self._window = (_fold(window.prefill), _fold(window.decode)) if stages[0].window_layers else ((), ())
-        self._by_tokens: dict[int, tuple[float, ...]] = {}
-        self._by_sampled: dict[int, float] = {}
-        self._accounted = [list(operators(deployment, stage)) for stage in stages]
+        self._host = Host.of(deployment)
+        self._stages = [FoldedStage(deployment, stage, self._host) for stage in stages]
+        self._only = self._stages[0] if len(stages) == 1 else None
+        self._listed = [list(operators(deployment, stage)) for stage in stages]
+        on_tokens = (each for listed in self._listed for each in listed if isinstance(each, Operator))
+        counted = sum(each.count * each.flop for each in on_tokens if each.work == "tokens")
+        self._flop_per_token = counted / len(stages)
 
     @property
     def request_s(self) -> float:
@@ -82,118 +63,58 @@ class AnalyticModel:
 
     def step(self, batch: Batch) -> Step:
         """The time of one iteration; 0 for an empty batch."""
-        sequences = batch.prefill_sequences + batch.decode_sequences
-        tokens = batch.prefill_tokens + batch.decode_sequences
-        if not tokens:
-            return Step(0.0, 0.0)
-        full = window = 0.0
-        if batch.prefill_tokens:
-            full += _attention_s(self._full[0], batch, math.sqrt)
-            window += _attention_s(self._window[0], batch, math.sqrt)
-        if batch.decode_sequences:
-            full += _attention_s(self._full[1], batch, math.sqrt)
-            window += _attention_s(self._window[1], batch, math.sqrt)
-        times = self._stage_times(tokens, batch.sampled, full, window)
-        host = self._host[0] + self._host[1] * sequences
-        if len(times) == 1:
-            return Step(times[0] + host, times[0] + host)
-        return Step(max(times) + host, sum(times) + host)
+        if not batch[1] and not batch[4]:
+            return _NOTHING
+        if self._only is not None:
+            duration = self._only.time(batch)
+            return Step(duration, duration)
+        times = [stage.time(batch) for stage in self._stages]
+        host = self._host.waited(batch.prefill_sequences, batch.decode_sequences)
+        return Step(max(times), sum(times) - (len(times) - 1) * host)
 
     def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
         """The times of iterations of ``sequences`` decodes, each sampling; see ``CostModel.decode``."""
-        batch = Batch(0, 0, 0, 0, sequences, context_tokens, sequences, 0, 0, window_tokens)
-        full = 0.0 + _attention_s(self._full[1], batch, np.sqrt)
-        window = 0.0 + _attention_s(self._window[1], batch, np.sqrt)
-        times = self._stage_times(sequences, sequences, full, window)
-        host = self._host[0] + self._host[1] * sequences
-        slowest: Floats = times[0] if len(times) == 1 else np.maximum.reduce(times)
-        return slowest + host
+        if self._only is not None:
+            return self._only.decode(sequences, context_tokens, window_tokens)
+        slowest: Floats = np.maximum.reduce(
+            [stage.decode(sequences, context_tokens, window_tokens) for stage in self._stages]
+        )
+        return slowest
 
     def account(self, batches: Batch) -> Account:
-        """What iterations did and spent their time on; the times are those of the slowest stage."""
+        """What iterations did and spent their time on; the times are those of the slowest stage. Tokens that only pad
+        a CUDA graph cost time and bytes, but do no work."""
         statistics = self._statistics(batches)
-        stages = [total(each.account(statistics) for each in listed) for listed in self._accounted]
-        tokens = statistics["tokens"]
-        sequences = np.asarray(batches.prefill_sequences + batches.decode_sequences)
-        host = np.where(tokens > 0, self._host[0] + self._host[1] * sequences, 0.0)
-        if len(stages) == 1:
-            return stages[0]._replace(overhead_s=stages[0].overhead_s + host)
-        slowest = np.argmax([seconds(stage) for stage in stages], axis=0)
-        flop, hbm_bytes, link_bytes = np.mean([stage[:3] for stage in stages], axis=0)
+        padding = statistics["tokens"] - statistics["prefill_tokens"] - statistics["decode_sequences"]
+        stages = [total(each.account(statistics) for each in listed) for listed in self._listed]
         times = np.stack([stage[3:] for stage in stages])
+        slowest = np.argmax(times.sum(axis=1), axis=0)
+        flop, hbm_bytes, link_bytes = np.mean([stage[:3] for stage in stages], axis=0)
         compute_s, hbm_s, link_s, overhead_s = np.take_along_axis(times, slowest[None, None, :], axis=0)[0]
-        return Account(flop, hbm_bytes, link_bytes, compute_s, hbm_s, link_s, overhead_s + host)
+        overhead_s = overhead_s + self._host_s(batches, compute_s + hbm_s + link_s + overhead_s)
+        flop = flop - padding * self._flop_per_token
+        return Account(flop, hbm_bytes, link_bytes, compute_s, hbm_s, link_s, overhead_s)
 
-    def _stage_times(self, tokens: int, sampled: int, full: Any, window: Any) -> list[Any]:
-        """Each stage's time, from that of one attention layer with and without a window."""
-        fixed = self._by_tokens.get(tokens) or self._price(tokens)
-        head = self._by_sampled.get(sampled)
-        if head is None:
-            head = self._price_head(sampled)
-        *earlier, last = (
-            price + stage.layers.full_layers * full + stage.layers.window_layers * window
-            for price, stage in zip(fixed, self._stages, strict=True)
-        )
-        return [*earlier, last + head]
+    def parts(self, batch: Batch) -> dict[str, Account]:
+        """What the operators of each name do in one iteration on its slowest stage, and the host; arrays of shape
+        ``(1,)``."""
+        one = Batch(*(np.array([field]) for field in batch))
+        statistics = self._statistics(one)
+        stages = [[(each.name, each.account(statistics)) for each in listed] for listed in self._listed]
+        slowest = max(stages, key=lambda stage: float(seconds(total(part for _, part in stage))[0]))
+        names = dict.fromkeys(name for name, _ in slowest)
+        parts = {name: total(part for each, part in slowest if each == name) for name in names}
+        zero, kernels_s = np.zeros(1), seconds(total(parts.values()))
+        return {**parts, "host": Account(zero, zero, zero, zero, zero, zero, self._host_s(one, kernels_s))}
 
-    def _price(self, tokens: int) -> tuple[float, ...]:
-        """Each stage's time for what depends on the number of tokens alone; fills in the neighbours too."""
-        first = tokens - tokens % _TOKEN_COUNTS
-        counts = np.arange(first, first + _TOKEN_COUNTS)
-        statistics = {"tokens": counts, "experts": experts_touched(self._deployment, counts)}
-        columns = [
-            seconds(total(each.account(statistics) for each in stage.operators.on_tokens)).tolist()
-            for stage in self._stages
-        ]
-        self._by_tokens.update(zip(counts.tolist(), zip(*columns, strict=True), strict=True))
-        return self._by_tokens[tokens]
-
-    def _price_head(self, sampled: int) -> float:
-        """The time of the LM head and the sampler for so many rows."""
-        statistics = {"sampled": np.array([sampled]), "tokens": np.array([sampled])}
-        listed = self._stages[-1].operators.on_sampled
-        price = float(seconds(total(each.account(statistics) for each in listed))[0])
-        self._by_sampled[sampled] = price
-        return price
+    def _host_s(self, batches: Batch, kernels_s: Floats) -> Floats:
+        """Host time that iterations wait for, beside ``kernels_s`` of kernels."""
+        prefills, decodes = np.asarray(batches.prefill_sequences), np.asarray(batches.decode_sequences)
+        launching = np.maximum(kernels_s, self._stages[0].floor_s) - kernels_s
+        host = launching + self._host.waited(prefills, decodes)
+        return np.where(prefills + decodes > 0, host, 0.0)
 
     def _statistics(self, batches: Batch) -> Statistics:
         statistics = {name: np.asarray(value) for name, value in batches._asdict().items()}
-        tokens = statistics["prefill_tokens"] + statistics["decode_sequences"]
+        tokens = self._host.padded(statistics["prefill_tokens"] + statistics["decode_sequences"])
         return {**statistics, "tokens": tokens, "experts": experts_touched(self._deployment, tokens)}
-
-
-class _Stage(NamedTuple):
-    operators: StageOperators
-    layers: Stage
-
-
-_Folded = tuple[int, float, int, float, int, float, float, float]
-"""work, its seconds; read, its seconds; rows, their seconds; fixed seconds; launch seconds. Statistics are
-positions in ``Batch``."""
-
-
-def _fold(kernels: list[Operator]) -> tuple[_Folded, ...]:
-    """Operators on keys and values as coefficients: of seconds, by position in ``Batch``."""
-    return tuple(
-        (
-            Batch._fields.index(each.work),
-            each.flop / each.flop_per_s,
-            Batch._fields.index(each.read),
-            each.read_bytes / each.bytes_per_s,
-            Batch._fields.index(each.rows),
-            each.row_bytes / each.bytes_per_s,
-            each.fixed_bytes / each.bytes_per_s,
-            each.launch_s,
-        )
-        for each in kernels
-    )
-
-
-def _attention_s(folded: tuple[_Folded, ...], batch: Batch, sqrt: Callable[[Any], Any]) -> Any:
-    """The time of one layer: numbers with ``math.sqrt``, arrays with ``numpy.sqrt``, alike to a bit."""
-    sum_s: Any = 0.0
-    for work, work_s, read, read_s, rows, row_s, fixed_s, launch_s in folded:
-        compute = batch[work] * work_s
-        memory = batch[read] * read_s + batch[rows] * row_s + fixed_s
-        sum_s = sum_s + (sqrt(compute * compute + memory * memory) + launch_s)
-    return sum_s

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from llmsim.cost.collectives import all_gather, all_reduce, send
+from llmsim.cost.collectives import all_gather, all_reduce, exchange, send
 from llmsim.cost.operators import Collective, Operator
 from llmsim.deployment import Deployment, Matrix, Stage, layout
 from llmsim.model import dtype_bytes
@@ -20,6 +20,9 @@ MLA_LAUNCH_S = 70e-6
 """Fixed time of an MLA attention layer in vLLM and SGLang: 70 to 100 us beside its projections, from
 per-operator times of H100 and H200 (aiconfigurator-core 0.12.0); one sequence on H200 takes a block of 110
 us."""
+
+EIGHT_BIT = ("fp8", "int8", "fp4")
+"""Compute dtypes whose inputs are made from 16-bit activations on the way (fp4: half a byte more is counted)."""
 
 SAMPLER_BYTES_PER_LOGIT = 10
 """Greedy sampling: 16-bit logits read, a float32 copy written and read by the argmax."""
@@ -104,7 +107,7 @@ class _Kernels:
         dtype = self.deployment.compute_dtype(matrix.dtype)
         key = self._scales(dtype) or dtype
         accelerator, efficiency = self.deployment.accelerator, self.deployment.accelerator.efficiency
-        input_bytes = 1 if dtype in ("fp8", "int8", "fp4") else self._activation_bytes
+        input_bytes = 1 if dtype in EIGHT_BIT else self._activation_bytes
         return Operator(
             name=matrix.name,
             count=count,
@@ -112,11 +115,14 @@ class _Kernels:
             row_bytes=matrix.inputs * input_bytes + matrix.outputs * self._activation_bytes,
             work=rows,
             flop=2 * matrix.inputs * matrix.outputs,
+            tile_flop=2 * matrix.outputs * efficiency.gemm_tile_depth.get(key, 0.0),
             fixed_bytes=matrix.weight_bytes,
             read=rows,
             flop_per_s=accelerator.peak_flop_per_s[dtype] * _of(efficiency.gemm_compute, key, dtype),
             bytes_per_s=accelerator.hbm_bandwidth_bytes_per_s * _of(efficiency.gemm_hbm, key, dtype),
             launch_s=_of(efficiency.gemm_launch_s, key, dtype),
+            sustained=efficiency.gemm_sustained.get(key, 1.0),
+            tile_rows=efficiency.gemm_tile_rows.get(key, 1),
         )
 
     def experts(self, count: int) -> Operator:
@@ -135,12 +141,16 @@ class _Kernels:
         imbalance = 1 + efficiency.moe_imbalance_per_log2_ep * math.log2(ranks)
         visits = moe.num_experts_per_tok * _expert_sources(deployment) / ranks * imbalance
         values = sum(matrix.inputs + matrix.outputs for matrix in matrices)
+        token_flop = sum(2 * matrix.inputs * matrix.outputs for matrix in matrices)
+        tile_flop = sum(2 * matrix.outputs * efficiency.moe_tile_depth for matrix in matrices)
         return Operator(
             name="experts",
             count=count,
             rows="tokens",
             row_bytes=visits * values * self._activation_bytes,
-            flop=visits * sum(2 * matrix.inputs * matrix.outputs for matrix in matrices),
+            flop=visits * token_flop,
+            tile_flop=visits * tile_flop,
+            padding_flop=efficiency.moe_padding_tokens * (token_flop + tile_flop),
             read="experts",
             read_bytes=sum(matrix.weight_bytes for matrix in matrices),
             flop_per_s=accelerator.peak_flop_per_s[dtype] * _of(efficiency.moe_compute, key, dtype),
@@ -149,11 +159,23 @@ class _Kernels:
         )
 
     def elementwise(self, stage: Stage) -> list[Operator]:
-        """The norms of each layer, with the residual read and written, and the activation of each dense
-        MLP."""
-        model, size = self.deployment.model, self._activation_bytes
+        """The norms of each layer, with the residual read and written; positions turned into queries and keys, which
+        are normed first in some models, and the KV written (their launches count to attention); the activation of
+        each dense MLP; and the inputs of 8-bit products, read in 16 bit and written in 8."""
+        deployment, model, size = self.deployment, self.deployment.model, self._activation_bytes
         norms = model.norms_per_layer * stage.layers
         made = [self._elementwise("norm", norms, "tokens", 4 * model.hidden_size * size)]
+        if model.mla is None:
+            heads, kv = model.num_attention_heads // deployment.tensor_parallel_size, layout.kv_heads(deployment)
+            passes = 2 if model.qk_norm else 1
+            turned = (2 * passes * (heads + kv) + 2 * kv) * model.head_dim * size
+            turned += layout.kv_bytes_per_token(deployment)
+            made.append(replace(self._elementwise("rope", stage.layers, "tokens", turned), launch_s=0.0))
+        if deployment.compute_dtype(deployment.linear_dtype) in EIGHT_BIT:
+            inputs = stage.layers * sum(each.inputs for each in layout.attention_matrices(deployment))
+            inputs += stage.dense_layers * sum(each.inputs for each in layout.dense_matrices(deployment))
+            quantize = self._elementwise("quantize", 1, "tokens", (size + 1) * inputs)
+            made.append(replace(quantize, launch_s=0.0))
         if stage.dense_layers:
             width = model.intermediate_size / self.deployment.tensor_parallel_size
             moved = (3 if model.gated_mlp else 2) * width * size
@@ -161,20 +183,20 @@ class _Kernels:
         return made
 
     def exchanges(self, stage: Stage) -> list[Collective]:
-        """All-reduces of the embedding, after attention and after the MLP; or, to experts that other
-        data-parallel ranks share, dispatch (all-gather) and combination (reduce-scatter); activations to the
-        next stage."""
+        """All-reduces of the embedding, after attention and after the MLP, one of both where they are parallel; or, to
+        experts that other data-parallel ranks share, dispatch (all-gather) and combination (reduce-scatter);
+        activations to the next stage."""
         deployment = self.deployment
         row = deployment.model.hidden_size * self._activation_bytes
         ranks, sources = deployment.tensor_parallel_size, _expert_sources(deployment)
         dispatched = stage.moe_layers if sources > 1 else 0
         made = []
         if ranks > 1:
-            count = 2 * stage.layers - dispatched + stage.first
+            count = (1 if deployment.model.parallel_attention else 2) * stage.layers - dispatched + stage.first
             made.append(all_reduce(deployment, "all_reduce", count, row, ranks))
         if dispatched:
             made += [
-                all_gather(deployment, name, dispatched, "tokens", row * sources, deployment.expert_parallel_size)
+                exchange(deployment, name, dispatched, row * sources, deployment.expert_parallel_size)
                 for name in ("dispatch", "combine")
             ]
         return made if stage.last else [*made, send(deployment, row)]

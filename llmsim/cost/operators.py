@@ -18,14 +18,22 @@ Statistics = Mapping[str, Any]
 decode) and ``experts`` (distinct experts of a rank that they visit)."""
 
 
+SUSTAINED_FROM = 4096
+"""Tokens: a product of more of them runs long enough for the chip to lower its clock to what its power allows. In the
+operator tables of H100, H200 and B200 (aiconfigurator-core 0.12.0) the share of peak falls between 2,048 and 8,192."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """A kernel that runs ``count`` times an iteration, unless its ``rows`` are 0.
 
-    Each run takes ``sqrt(compute**2 + memory**2) + launch_s``, where compute = flop * work / flop_per_s and
-    memory = (fixed_bytes + read_bytes * read + row_bytes * rows) / bytes_per_s; ``work``, ``read`` and
-    ``rows`` name statistics. The soft maximum lies between the larger side and the sum: a kernel overlaps the
-    two, but not wholly.
+    Each run takes ``sqrt(compute**2 + memory**2) + launch_s``; ``work``, ``read`` and ``rows`` name statistics::
+
+        compute = ((flop + tile_flop) * work + padding_flop * read) / flop_per_s
+        memory = (fixed_bytes + read_bytes * read + row_bytes * rows) / bytes_per_s
+
+    Work beyond ``SUSTAINED_FROM`` units goes at ``sustained`` times the rate. The soft maximum lies between the larger
+    side and the sum: a kernel overlaps the two, but not wholly.
     """
 
     name: str
@@ -44,16 +52,25 @@ class Operator:
     flop_per_s: float
     bytes_per_s: float
     launch_s: float
+    tile_flop: float = 0.0
+    """Per unit of work: starting and ending the product's tiles. Time, but no work."""
+    padding_flop: float = 0.0
+    """Per unit of read: rows that fill tiles. Time, but no work."""
+    sustained: float = 1.0
+    tile_rows: int = 1
+    """Units of work come in tiles of so many, when there are more than fill one."""
 
     def account(self, statistics: Statistics) -> Account:
         """What ``k`` iterations spend on it, from arrays of shape ``(k,)``; the time goes to its larger
         side."""
-        rows = statistics[self.rows]
+        rows, work, units = statistics[self.rows], statistics[self.work], statistics[self.read]
         runs = np.where(rows > 0, self.count, 0.0)
-        flop = statistics[self.work] * self.flop * runs
-        read = statistics[self.read] * self.read_bytes + rows * self.row_bytes
-        hbm_bytes = (read + self.fixed_bytes) * runs
-        compute, memory = flop / self.flop_per_s, hbm_bytes / self.bytes_per_s
+        flop = work * self.flop * runs
+        hbm_bytes = (units * self.read_bytes + rows * self.row_bytes + self.fixed_bytes) * runs
+        tiled = np.where(work > self.tile_rows, np.ceil(work / self.tile_rows) * self.tile_rows, work)
+        slowed = tiled + np.maximum(tiled - SUSTAINED_FROM, 0) * (1 / self.sustained - 1)
+        compute = (slowed * (self.flop + self.tile_flop) + units * self.padding_flop) * runs / self.flop_per_s
+        memory = hbm_bytes / self.bytes_per_s
         seconds = np.sqrt(compute * compute + memory * memory)
         zero = np.zeros(rows.shape)
         return Account(

@@ -6,7 +6,8 @@ pool from ``Deployment.ledger``, the cost model takes the matrices of each pipel
 """
 
 from llmsim.deployment.layout import Matrix, Stage
-from llmsim.deployment.memory import MemoryLedger, batch_defaults
+from llmsim.deployment.memory import MemoryLedger
+from llmsim.deployment.overheads import batch_defaults
 from llmsim.deployment.specification import Deployment
 
 __all__ = ["Deployment", "Matrix", "MemoryLedger", "Stage", "batch_defaults"]

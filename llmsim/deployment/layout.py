@@ -154,23 +154,45 @@ def head_matrix(deployment: "Deployment") -> Matrix:
     return Matrix("lm_head", model.hidden_size, -(-model.vocab_size // ranks), deployment.activation_dtype)
 
 
-def weights_bytes(deployment: "Deployment", stage: Stage) -> float:
-    """Bytes of the weights of one rank of a stage: matrices, biases, norms and embeddings."""
+def weight_parts(deployment: "Deployment", stage: Stage) -> dict[str, float]:
+    """Bytes of the weights of one rank of a stage, by what they are; zero parts are left out."""
     model, moe = deployment.model, deployment.model.moe
     latent = latent_matrix(deployment)
     attention = [*attention_matrices(deployment), *([latent] if latent else [])]
-    total = stage.layers * _bytes(attention) + stage.dense_layers * _bytes(dense_matrices(deployment))
-    if moe:
-        experts = -(-moe.num_experts // deployment.expert_parallel_size)
-        layer = _bytes(shared_matrices(deployment)) + experts * _bytes(expert_matrices(deployment))
-        total += stage.moe_layers * layer
+    dense, draft = _bytes(dense_matrices(deployment)), deployment.draft_layers if stage.last else 0
     vectors = stage.layers * (model.norms_per_layer * model.hidden_size + 2 * model.head_dim * model.qk_norm)
     vectors += stage.layers * attention[0].outputs * model.attention_bias + stage.last * model.hidden_size
-    total += vectors * dtype_bytes(deployment.activation_dtype)
+    vectors += stage.first * model.learned_positions * model.hidden_size
     embeddings = stage.first + stage.last
     if embeddings == 2 and model.tie_word_embeddings:
         embeddings = 1
-    return total + embeddings * head_matrix(deployment).weight_bytes
+    parts = {
+        "attention": stage.layers * _bytes(attention),
+        "mlp": stage.dense_layers * dense,
+        "shared": stage.moe_layers * _bytes(shared_matrices(deployment)),
+        "experts": stage.moe_layers * experts_of_rank(deployment) * _bytes(expert_matrices(deployment)) if moe else 0.0,
+        "embeddings": embeddings * head_matrix(deployment).weight_bytes,
+        "vectors": vectors * dtype_bytes(deployment.activation_dtype),
+        "draft": draft * (_bytes(attention) + dense + _bytes([_fusion_matrix(deployment)])),
+    }
+    return {name: size for name, size in parts.items() if size}
+
+
+def weights_bytes(deployment: "Deployment", stage: Stage) -> float:
+    """Bytes of the weights of one rank of a stage: matrices, biases, norms and embeddings."""
+    return sum(weight_parts(deployment, stage).values())
+
+
+def experts_of_rank(deployment: "Deployment") -> int:
+    """Routed experts of a layer that a rank holds, whole or a slice of each."""
+    moe = deployment.model.moe
+    return -(-moe.num_experts // deployment.expert_parallel_size) if moe else 0
+
+
+def _fusion_matrix(deployment: "Deployment") -> Matrix:
+    """A draft head's projection of the last hidden state and the next token's embedding (EAGLE, arXiv 2401.15077)."""
+    hidden = deployment.model.hidden_size
+    return Matrix("fusion", 2 * hidden, hidden // deployment.tensor_parallel_size, deployment.activation_dtype)
 
 
 def _bytes(matrices: list[Matrix]) -> float:

@@ -1,8 +1,8 @@
-"""The memory ledger of a rank: what vLLM 0.33 finds at start-up, and the KV blocks it makes of the rest.
+"""The memory ledger of a rank: what an engine finds at start-up, and the KV blocks it makes of the rest.
 
-``available = ceil(total * utilization) - weights - activation peak - non-torch - CUDA graphs``, and the pool
-has as many blocks as the fullest rank holds (vLLM ``v1/worker/gpu_worker.py`` ``determine_available_memory``,
-``v1/core/kv_cache_utils.py``). Overheads are estimates with three constants, checked against logged servers.
+vLLM: ``available = ceil(total * utilization) - weights - activation peak - non-torch - CUDA graphs``, and the pool has
+as many blocks as the fullest rank holds (vLLM ``v1/worker/gpu_worker.py`` ``determine_available_memory``,
+``v1/core/kv_cache_utils.py``). SGLang and TensorRT-LLM take another share: ``_requested_bytes``.
 """
 
 import math
@@ -10,21 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from llmsim.deployment.layout import Stage, kv_bytes_per_token, stages, weights_bytes
+from llmsim.deployment.overheads import Overheads, overheads, static_fraction
 from llmsim.errors import ScenarioError
-from llmsim.hardware import AcceleratorSpec
-from llmsim.model import dtype_bytes
-from llmsim.units import GIB, format_bytes
+from llmsim.units import format_bytes
 
 if TYPE_CHECKING:
     from llmsim.deployment.specification import Deployment
-
-V1_SINCE = (0, 8)
-"""vLLM version in which the V1 engine became the default (release notes of 0.8.0)."""
-GRAPHS_SINCE = (0, 21)
-"""vLLM version since which the estimated CUDA-graph pool is subtracted
-(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS)."""
-CUDA_GRAPH_BYTES = 0.5 * GIB
-"""Two public logs print 0.43 GiB (1.5B model, vLLM 0.29, T4) and 0.63 GiB (7B, vLLM 0.24, 32 GB card)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +70,10 @@ class MemoryLedger:
         return {**asdict(self), "notes": list(self.notes)}
 
 
-def batch_defaults(accelerator: AcceleratorSpec) -> tuple[int, int]:
-    """vLLM 0.33's API-server defaults of (max_num_batched_tokens, max_num_seqs) on an accelerator.
-
-    By device memory, with the A100 in the lower class (vLLM ``engine/arg_utils.py``, ``get_batch_defaults``).
-    """
-    memory_gib = accelerator.memory_bytes / GIB
-    if memory_gib >= 160:
-        return 16384, 1024
-    if memory_gib >= 70 and "a100" not in accelerator.name.lower():
-        return 8192, 1024
-    return 2048, 256
-
-
 def ledger(deployment: "Deployment") -> MemoryLedger:
     """The ledger of the rank with the fewest KV blocks; see ``Deployment.ledger``."""
-    rank = min((_rank(deployment, stage) for stage in stages(deployment)), key=lambda each: each.num_gpu_blocks)
-    override = deployment.num_gpu_blocks_override
-    if override is not None:
-        note = f"num_gpu_blocks_override = {override} replaces the computed pool; memory is not checked"
-        pool = override * rank.block_bytes
-        rank = replace(rank, num_gpu_blocks=override, kv_pool_bytes=pool, notes=(*rank.notes, note))
-    elif rank.num_gpu_blocks < 2:
+    rank = fullest_rank(deployment)
+    if rank.num_gpu_blocks < 2:
         raise ScenarioError(_does_not_fit(deployment, rank))
     length, notes = _max_model_len(deployment, rank)
     needed = -(-length // rank.block_size)
@@ -113,21 +86,31 @@ def ledger(deployment: "Deployment") -> MemoryLedger:
     )
 
 
-def _rank(deployment: "Deployment", stage: Stage) -> MemoryLedger:
+def fullest_rank(deployment: "Deployment") -> MemoryLedger:
+    """The ledger of the rank with the fewest KV blocks, whether or not it has any, before a length is resolved."""
+    rank = min((rank_ledger(deployment, stage) for stage in stages(deployment)), key=lambda each: each.num_gpu_blocks)
+    override = deployment.num_gpu_blocks_override
+    if override is None:
+        return rank
+    note = f"num_gpu_blocks_override = {override} replaces the computed pool; memory is not checked"
+    pool = override * rank.block_bytes
+    return replace(rank, num_gpu_blocks=override, kv_pool_bytes=pool, notes=(*rank.notes, note))
+
+
+def rank_ledger(deployment: "Deployment", stage: Stage) -> MemoryLedger:
     """The ledger of one stage's ranks, before a length is resolved; its pool may be negative."""
-    total = deployment.accelerator.memory_bytes
-    requested = math.ceil(total * deployment.gpu_memory_utilization)
-    weights = weights_bytes(deployment, stage)
-    activation, non_torch, graphs = _overheads(deployment)
-    pool = requested - weights - activation - non_torch - graphs
-    block = stage.layers * deployment.block_size * kv_bytes_per_token(deployment)
+    weights, rest = weights_bytes(deployment, stage), overheads(deployment)
+    requested = _requested_bytes(deployment, weights, rest)
+    pool = requested - weights - rest.activation_bytes - rest.non_torch_bytes - rest.cuda_graph_bytes
+    layers = stage.layers + (deployment.draft_layers if stage.last else 0)
+    block = layers * deployment.block_size * kv_bytes_per_token(deployment)
     return MemoryLedger(
-        total_bytes=total,
+        total_bytes=deployment.accelerator.memory_bytes,
         requested_bytes=requested,
         weights_bytes=weights,
-        activation_bytes=activation,
-        non_torch_bytes=non_torch,
-        cuda_graph_bytes=graphs,
+        activation_bytes=rest.activation_bytes,
+        non_torch_bytes=rest.non_torch_bytes,
+        cuda_graph_bytes=rest.cuda_graph_bytes,
         kv_pool_bytes=pool,
         block_bytes=block,
         block_size=deployment.block_size,
@@ -139,50 +122,25 @@ def _rank(deployment: "Deployment", stage: Stage) -> MemoryLedger:
     )
 
 
+def _requested_bytes(deployment: "Deployment", weights: float, rest: Overheads) -> float:
+    """What the engine takes of the memory: a share of all of it (vLLM), of what is free at start-up (SGLang,
+    ``model_runner.py`` ``profile_max_num_token``), or of what is free beside weights and activations (TensorRT-LLM,
+    ``KvCacheConfig.free_gpu_memory_fraction``)."""
+    total = deployment.accelerator.memory_bytes
+    if deployment.engine == "vllm":
+        return math.ceil(total * deployment.gpu_memory_utilization)
+    if deployment.engine == "sglang":
+        fraction = deployment.mem_fraction_static or static_fraction(deployment)
+        return (total - rest.non_torch_bytes) * fraction + rest.non_torch_bytes
+    used = weights + rest.activation_bytes + rest.non_torch_bytes + rest.cuda_graph_bytes
+    return used + (total - used) * deployment.free_gpu_memory_fraction
+
+
 def _notes(deployment: "Deployment") -> tuple[str, ...]:
     windows = deployment.model.sliding_window_layers
     if 0 < windows < deployment.model.num_hidden_layers:
         return (f"the KV of {windows} sliding-window layers is counted at full length",)
     return ()
-
-
-def _overheads(deployment: "Deployment") -> tuple[float, float, float]:
-    """Bytes of a rank for (activation peak, non-torch, CUDA graphs).
-
-    The peak is the larger of the forward pass and the sampler in the profiling run. Per vocabulary entry and
-    sequence the V1 sampler holds 16 bytes (float32 logits, their sorted copy, int64 indices); the V0 engine's
-    log of vLLM pull request 10511 (8B, 1.26 GiB at 256 sequences) gives 40. Non-torch memory is what vLLM
-    0.15 logs leave besides: 0.7 GiB; V0 logs print 0.07 to 0.35 GiB.
-    """
-    if deployment.kv_overhead_bytes is not None:
-        return 0.0, deployment.kv_overhead_bytes, 0.0
-    version = tuple(int(part) for part in deployment.engine_version.split(".")[:2])
-    logit_bytes, non_torch = (16, 0.7 * GIB) if version >= V1_SINCE else (40, 0.25 * GIB)
-    tokens_default, sequences_default = batch_defaults(deployment.accelerator)
-    tokens = deployment.max_num_batched_tokens or tokens_default
-    if not deployment.enable_chunked_prefill:
-        limit = deployment.max_model_len
-        tokens = max(tokens, deployment.model.max_position_embeddings if limit == "auto" else limit)
-    sequences = min(deployment.max_num_seqs or sequences_default, tokens)
-    sampler = logit_bytes * sequences * deployment.model.vocab_size
-    graphs = CUDA_GRAPH_BYTES if version >= GRAPHS_SINCE and not deployment.enforce_eager else 0.0
-    return max(tokens * _forward_bytes_per_token(deployment), sampler), non_torch, graphs
-
-
-def _forward_bytes_per_token(deployment: "Deployment") -> float:
-    """Peak of live activations in the widest place of a layer, per token.
-
-    Residual, normed input and output, with gate, up and their product: 2.99 GiB at 29,000 tokens of an 8B
-    model, as logged in vLLM issue 10517. A fused MoE kernel holds a copy of all that for each expert a token
-    visits.
-    """
-    model, size = deployment.model, dtype_bytes(deployment.activation_dtype)
-    dense = 3 * model.intermediate_size / deployment.tensor_parallel_size
-    if model.moe is None:
-        return (3 * model.hidden_size + dense) * size
-    part = model.moe.moe_intermediate_size / deployment.expert_tensor_parallel_size
-    experts = model.moe.num_experts_per_tok * (max(2 * part, model.hidden_size) + part)
-    return (3 * model.hidden_size + max(experts, dense if model.moe.dense_layers else 0.0)) * size
 
 
 def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, tuple[str, ...]]:
@@ -212,6 +170,8 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
 
 
 def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:
+    from llmsim.deployment.remedies import remedies  # it asks for the ledgers of other deployments
+
     overhead = format_bytes(rank.activation_bytes + rank.non_torch_bytes + rank.cuda_graph_bytes)
     least = 2 * rank.block_bytes
     return (
@@ -220,27 +180,5 @@ def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:
         f"pipeline_parallel_size = {deployment.pipeline_parallel_size}: on each, "
         f"{format_bytes(rank.weights_bytes)} of weights, {overhead} of overhead and {format_bytes(least)} "
         f"for the least KV pool are {format_bytes(least - rank.kv_pool_bytes)} more than the "
-        f"{format_bytes(rank.requested_bytes)} of gpu_memory_utilization; {_what_fits(deployment)}"
+        f"{format_bytes(rank.requested_bytes)} that the engine may use; {'; '.join(remedies(deployment))}"
     )
-
-
-def _what_fits(deployment: "Deployment") -> str:
-    """The smallest larger engine that holds the model: more ranks in a node, then more nodes."""
-    node = deployment.accelerator.accelerators_per_node
-    sizes = [2**power for power in range(1, 11) if deployment.divides(2**power)]
-    for size in sizes:
-        if deployment.tensor_parallel_size < size <= node and _fits(deployment, size, 1):
-            return f"tensor_parallel_size = {size} would fit"
-    widest = max((size for size in sizes if size <= node), default=1)
-    for depth in range(2, deployment.model.num_hidden_layers + 1):
-        if _fits(deployment, widest, depth):
-            return (
-                f"tensor_parallel_size = {widest} with pipeline_parallel_size = {depth} would fit: "
-                f"{widest * depth} accelerators"
-            )
-    return "no number of these accelerators would hold it: take a larger one, a smaller dtype or less overhead"
-
-
-def _fits(deployment: "Deployment", tensor: int, pipeline: int) -> bool:
-    wider = replace(deployment, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)
-    return all(_rank(wider, stage).num_gpu_blocks >= 2 for stage in stages(wider))

@@ -48,8 +48,18 @@ class Deployment:
     enable_chunked_prefill: bool = True
     enforce_eager: bool = False
     """No CUDA graphs."""
+    async_scheduling: bool = True
+    """The host schedules an iteration while the one before it runs."""
+    draft_layers: int = Field(0, ge=0)
+    """Decoder layers of a speculative draft head (EAGLE: 1): they hold weights and KV like the model's own."""
+    engine: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"
+    """Whose rules size the KV pool."""
     engine_version: str = Field("0.33", pattern=r"^\d+\.\d+")
     """Version of vLLM whose memory overheads to assume."""
+    mem_fraction_static: float | None = Field(None, gt=0, le=1)
+    """SGLang: share of memory for weights and KV; None: its default."""
+    free_gpu_memory_fraction: float = Field(0.9, gt=0, le=1)
+    """TensorRT-LLM: share for KV of the memory that weights and activations leave free."""
 
     @property
     def gpus(self) -> int:

@@ -119,8 +119,8 @@ def report_page(results: Results) -> str:
         style=STYLE,
         plotly=get_plotlyjs(),
         body="\n".join(part for part in body if part),
-        figures=_script_json({name: json.loads(figure.to_json()) for name, figure in drawn}),
-        config=_script_json(CONFIG),
+        figures=script_json({name: json.loads(figure.to_json()) for name, figure in drawn}),
+        config=script_json(CONFIG),
     )
 
 
@@ -205,7 +205,7 @@ def _indented(text: str) -> str:
         return text
 
 
-def _script_json(value: Any) -> str:
+def script_json(value: Any) -> str:
     """JSON that may stand inside a script element: no character that could end it."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
     for character in "<>&\u2028\u2029":

@@ -6,10 +6,21 @@ from pydantic import Field
 
 from llmsim.workload.clients import Client, ClientsWorkload
 from llmsim.workload.preset import PresetWorkload
+from llmsim.workload.servegen import ServeGenWorkload
 from llmsim.workload.table import RequestTable
 from llmsim.workload.trace import TraceWorkload
 
-WorkloadSpec = Annotated[PresetWorkload | TraceWorkload | ClientsWorkload, Field(discriminator="kind")]
+WorkloadSpec = Annotated[
+    PresetWorkload | TraceWorkload | ClientsWorkload | ServeGenWorkload, Field(discriminator="kind")
+]
 """What ``[workload]`` of a scenario can be: each has ``generate(seed) -> RequestTable``."""
 
-__all__ = ["Client", "ClientsWorkload", "PresetWorkload", "RequestTable", "TraceWorkload", "WorkloadSpec"]
+__all__ = [
+    "Client",
+    "ClientsWorkload",
+    "PresetWorkload",
+    "RequestTable",
+    "ServeGenWorkload",
+    "TraceWorkload",
+    "WorkloadSpec",
+]

@@ -1,18 +1,23 @@
-"""When requests come: gaps of unit mean from an arrival process, warped by a rate that may change with time.
+"""When requests come: gaps of unit mean from an arrival process, at a rate that ``rates`` may change with time.
 
 Separating the two keeps the gaps when the rate changes: twice the rate is the same workload, replayed twice
 as fast.
 """
 
+import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat, PositiveFloat, WrapValidator, field_validator
+from pydantic import Field, PositiveFloat, WrapValidator
 
+from llmsim.errors import ScenarioError
 from llmsim.specification import specification
+from llmsim.workload.stamps import spread
 
 Floats = NDArray[np.float64]
 
@@ -61,49 +66,98 @@ class Constant:
         return np.ones(count)
 
 
+@specification
+class Weibull:
+    """Weibull gaps: with a cv above 1 a heavier tail than gamma gaps of the same cv; much production traffic."""
+
+    kind: Literal["weibull"] = "weibull"
+    cv: Annotated[float, Field(gt=0.01, lt=100)]
+    """Coefficient of variation of the gaps."""
+
+    @property
+    def shape(self) -> float:
+        """The shape k at which Gamma(1 + 2/k) / Gamma(1 + 1/k)^2 = 1 + cv^2, by bisection."""
+        low, high = 0.1, 200.0
+        for _ in range(60):
+            middle = math.sqrt(low * high)
+            log_ratio = math.lgamma(1 + 2 / middle) - 2 * math.lgamma(1 + 1 / middle)
+            low, high = (middle, high) if log_ratio > math.log1p(self.cv**2) else (low, middle)
+        return high
+
+    def gaps(self, count: int, rng: Generator) -> Floats:
+        """The next ``count`` gaps, of mean 1."""
+        return weibull_gaps(self.shape, count, rng)
+
+
+def weibull_gaps(shape: float, count: int, rng: Generator) -> Floats:
+    """``count`` Weibull gaps of mean 1."""
+    return rng.weibull(shape, count) / math.gamma(1 + 1 / shape)
+
+
+@specification
+class OnOff:
+    """Bursts of Poisson arrivals with silence between them (an interrupted Poisson process).
+
+    Both phases last an exponential time, so that the gaps are independent and hyperexponential (Kuczura, "The
+    interrupted Poisson process as an overflow process", Bell System Technical Journal 52, 1973).
+    """
+
+    kind: Literal["on_off"] = "on_off"
+    on_share: Annotated[float, Field(gt=0, lt=1)]
+    """Share of time with arrivals; their rate in it is 1 / on_share times the mean."""
+    burst_requests: PositiveFloat
+    """Mean number of arrivals in a burst."""
+
+    def gaps(self, count: int, rng: Generator) -> Floats:
+        """The next ``count`` gaps, of mean 1."""
+        rate = 1 / self.on_share
+        ends = rate / self.burst_requests
+        begins = 1 / (self.burst_requests * (1 - self.on_share))
+        total = rate + ends + begins
+        root = math.sqrt(total**2 - 4 * rate * begins)
+        fast, slow = (total + root) / 2, 2 * rate * begins / (total + root)
+        share = (rate - slow) / (fast - slow)
+        choice, exponential = rng.random((count, 2)).T
+        gaps: Floats = -np.log1p(-exponential) / np.where(choice < share, fast, slow)
+        return gaps
+
+
+@specification
+class Replay:
+    """The gaps of a trace, scaled to the rate asked for, and repeated when they are used up."""
+
+    kind: Literal["replay"] = "replay"
+    path: Path
+    format: str = "auto"
+
+    def located(self, folder: Path) -> Self:
+        """The same with its path as seen from the working directory. Raises ValueError when there is no file."""
+        if not (path := folder / self.path).is_file():
+            raise ValueError(f"path = '{path}': there is no such file")
+        return replace(self, path=path)
+
+    def gaps(self, count: int, rng: Generator) -> Floats:
+        """The next ``count`` gaps, of mean 1 over the trace. Raises ScenarioError when it cannot be read.
+
+        Stamps on a grid are spread over its step.
+        """
+        from llmsim.workload.readers import format_of, read_trace
+
+        arrival_ns = spread(read_trace(self.path, format_of(self.path, self.format)).arrival_ns, None, rng)
+        gaps = np.diff(arrival_ns).astype(np.float64)
+        if not gaps.sum():
+            raise ScenarioError(f"{self.path}: all arrive at once; a replay needs gaps")
+        return np.resize(gaps / gaps.mean(), count)
+
+
 def _own_process(value: Any, validate: Callable[[Any], Any]) -> Any:
     return value if isinstance(value, ArrivalProcess) else validate(value)
 
 
-Arrivals = Annotated[Poisson | Gamma | Constant, Field(discriminator="kind"), WrapValidator(_own_process)]
+Arrivals = Annotated[
+    Poisson | Gamma | Weibull | Constant | OnOff | Replay, Field(discriminator="kind"), WrapValidator(_own_process)
+]
 """An arrival process: from a file one of these kinds, from Python also any other ``ArrivalProcess``."""
-
-
-@specification
-class RateProfile:
-    """A rate that changes in steps: a day, a ramp, a burst, a pause."""
-
-    step_s: PositiveFloat
-    relative: tuple[NonNegativeFloat, ...]
-    """Rate in each step as a multiple of the client's rate; repeated when time goes on."""
-
-    @field_validator("relative")
-    @classmethod
-    def _some_arrivals(cls, relative: tuple[float, ...]) -> tuple[float, ...]:
-        if max(relative, default=0.0) <= 0:
-            raise ValueError("at least one step must have a rate above 0")
-        return relative
-
-    def integral(self, time_s: float) -> float:
-        """How long a steady rate takes for the arrivals until ``time_s``: the relative rate's integral."""
-        passed, edges = self._passed()
-        periods, rest = divmod(time_s, edges[-1])
-        return float(periods * passed[-1] + np.interp(rest, edges, passed))
-
-    def warp(self, steady_s: Floats) -> Floats:
-        """When the arrivals come that a steady rate has at ``steady_s``: the inverse of ``integral``."""
-        passed, edges = self._passed()
-        periods, rest = np.divmod(steady_s, passed[-1])
-        warped: Floats = periods * edges[-1] + np.interp(rest, passed, edges)
-        return warped
-
-    def _passed(self) -> tuple[Floats, Floats]:
-        """Integral of the relative rate at the edges of one period's steps, and these edges."""
-        passed = np.concatenate(([0.0], np.cumsum(self.relative) * self.step_s))
-        return passed, self.step_s * np.arange(len(passed), dtype=np.float64)
-
-
-STEADY = RateProfile(step_s=1.0, relative=(1.0,))
 
 
 def first_arrivals_s(process: ArrivalProcess, rate_per_s: float, count: int, rng: Generator) -> Floats:

@@ -4,7 +4,9 @@ Each client draws from random streams of its own name, so that changing one leav
 as they were.
 """
 
-from typing import Literal, NamedTuple, Self
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -14,10 +16,13 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from llmsim.errors import ScenarioError
 from llmsim.specification import specification
 from llmsim.units import NS_PER_S
-from llmsim.workload.arrivals import STEADY, Arrivals, Floats, Poisson, RateProfile, arrivals_until_s
-from llmsim.workload.lengths import Fixed, Lengths
+from llmsim.workload.arrivals import Arrivals, Floats, Poisson, arrivals_until_s
+from llmsim.workload.lengths import Fixed, Lengths, QuantileLaw, correlated
+from llmsim.workload.loops import capped
 from llmsim.workload.random_streams import stream
+from llmsim.workload.rates import STEADY, RateProfile
 from llmsim.workload.table import Ints, RequestTable, Segments
+from llmsim.workload.trace_rows import TraceRows
 
 
 class Sessions(NamedTuple):
@@ -41,14 +46,26 @@ class Client:
     name: str = Field(min_length=1)
     rate_per_s: PositiveFloat | None = None
     """Mean rate at which sessions begin, which is that of requests while sessions have one turn."""
+    share: PositiveFloat | None = None
+    """Instead of a rate, its part of the workload's ``rate_per_s``, relative to the other clients' shares."""
     users: PositiveInt | None = None
     requests_per_user: PositiveInt | None = None
     """How many requests each of the ``users`` sends, one session after another."""
     arrivals: Arrivals = Poisson()
     rate_profile: RateProfile = STEADY
-    prompt_tokens: Lengths
+    prompt_tokens: Lengths | None = None
     """What is new in each turn; the shared prefix and the conversation so far come before it."""
-    output_tokens: Lengths
+    output_tokens: Lengths | None = None
+    """The answer."""
+    length_correlation: Annotated[float, Field(gt=-1, lt=1)] = 0.0
+    """Rank correlation (Spearman) between prompt and output tokens."""
+    lengths_of: TraceRows | None = None
+    """Instead of the two laws, a trace whose rows are drawn, so that both lengths keep together."""
+    first_prompt_tokens: Lengths | None = None
+    """What is new in the first turn of a session, when that is something else than in those that follow: a
+    task, say, before the results of tools."""
+    reasoning_tokens: Lengths | None = None
+    """Generated before the answer, on top of ``output_tokens``, and left out of the conversation that follows."""
     max_tokens: PositiveInt | None = None
     """Limit on output tokens that requests carry; None: none."""
     priority: int = 0
@@ -56,19 +73,47 @@ class Client:
     shared_prefix_tokens: NonNegativeInt = 0
     """Length of a system prompt that begins every prompt, on top of ``prompt_tokens``."""
     shared_prefixes: PositiveInt = 1
-    """How many different such prompts there are; each session has one of them, all equally likely."""
+    """How many different such prompts there are; each session has one of them."""
+    shared_prefix_zipf: NonNegativeFloat = 0.0
+    """How unequally they are used: the k-th as often as k to the power of minus this; 0: equally."""
     turns: Lengths = Fixed(tokens=1)
     """Requests of a session. The prompt of each holds the session's earlier prompts and answers."""
     think_s: NonNegativeFloat = 0.0
-    """Mean time between an answer and the request that follows it, exponentially distributed."""
+    """Mean time between an answer and the request that follows it: of a person, or of an agent's tools."""
+    think_cv: NonNegativeFloat = 1.0
+    """Coefficient of variation of that time, which has a gamma law: 1 is exponential, 0 constant."""
+    max_concurrency: PositiveInt | None = None
+    """Limit on the requests in flight of an open loop, as of a load generator with so many workers."""
 
     @model_validator(mode="after")
     def _one_loop(self) -> Self:
-        if (self.rate_per_s is None) == (self.users is None):
-            raise ValueError("give either rate_per_s (an open loop) or users (a closed loop)")
+        if sum(value is not None for value in (self.rate_per_s, self.share, self.users)) != 1:
+            raise ValueError("give either rate_per_s or share (an open loop) or users (a closed loop)")
         if (self.users is None) != (self.requests_per_user is None):
             raise ValueError("users and requests_per_user (a closed loop) go together")
+        if self.max_concurrency is not None and (self.users is not None or self.turns != Fixed(tokens=1)):
+            raise ValueError("max_concurrency is for an open loop of sessions of one turn")
         return self
+
+    @model_validator(mode="after")
+    def _lengths_once(self) -> Self:
+        laws = (self.prompt_tokens, self.output_tokens)
+        if (self.lengths_of is None) == (None in laws) and laws != (None, None):
+            raise ValueError("give both prompt_tokens and output_tokens, or lengths_of")
+        if self.lengths_of is None and laws == (None, None):
+            raise ValueError("prompt_tokens and output_tokens are missing")
+        if self.length_correlation and not all(isinstance(law, QuantileLaw) for law in laws):
+            raise ValueError('length_correlation needs laws of prompt_tokens and output_tokens with a method "at"')
+        return self
+
+    def located(self, folder: Path) -> Self:
+        """The same with its paths, which start at ``folder``, as seen from the working directory.
+
+        Raises ValueError when there is no such file.
+        """
+        keys = ("arrivals", "rate_profile", "lengths_of")
+        found = {key: value.located(folder) for key in keys if hasattr(value := getattr(self, key), "located")}
+        return replace(self, **found)
 
     def sessions(self, seed: int, end_s: float) -> Sessions:
         """The sessions that begin before ``end_s``, in order; of a closed loop all, user by user."""
@@ -88,12 +133,9 @@ class Client:
         session = np.repeat(np.arange(len(turns)), turns)
         first = np.repeat(np.cumsum(turns) - turns, turns)
         waits = (row > first) | sessions.follows[session]
-        texts = self.prompt_tokens.draw(count, self._stream(seed, "lengths/prompt"))
-        outputs = self.output_tokens.draw(count, self._stream(seed, "lengths/output"))
-        answers = outputs if self.max_tokens is None else np.minimum(outputs, self.max_tokens)
+        texts, answers = self._lengths(seed, row == first)
+        outputs, answers, answer_start = self._thoughtful(seed, answers)
         history = _sum_since(first, texts + answers)
-        prefixes = self._stream(seed, "prefixes").integers(self.shared_prefixes, size=len(turns))
-        think_s = self._stream(seed, "think").standard_exponential(count) * self.think_s
         table = RequestTable.build(
             arrival_s=sessions.start_s[session],
             prompt_tokens=self.shared_prefix_tokens + history + texts,
@@ -102,16 +144,68 @@ class Client:
             priority=self.priority,
             session=np.where(turns[session] > 1, session, -1),
             after=np.where(waits, row - 1, -1),
-            think_ns=np.where(waits, np.rint(think_s * NS_PER_S), 0),
-            segments=self._segments(first, texts, answers, prefixes[session]),
+            think_ns=np.where(waits, np.rint(self._think_s(seed, count) * NS_PER_S), 0),
+            segments=self._segments(first, texts, answers, answer_start, self._prefixes(seed, len(turns))[session]),
             client_names=(self.name,),
         )
+        if self.max_concurrency is not None:
+            return capped(table, self.max_concurrency)
         if not sessions.follows.any():
             return table
         in_chain = row - np.maximum.accumulate(np.where(waits, 0, row))
         return table.take(np.argsort(in_chain, kind="stable"))
 
-    def _segments(self, first: Ints, texts: Ints, answers: Ints, prefixes: Ints) -> Segments | None:
+    def _lengths(self, seed: int, begins: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """New prompt tokens and answer tokens of each turn; ``begins`` marks the first ones of sessions."""
+        count = len(begins)
+        if self.lengths_of is not None:
+            texts, answers = self.lengths_of.draw(count, self._stream(seed, "lengths"))
+        else:
+            texts, answers = self._drawn(seed, count)
+        if self.first_prompt_tokens is not None:
+            texts = texts.copy()
+            rng = self._stream(seed, "lengths/first_prompt")
+            texts[begins] = self.first_prompt_tokens.draw(int(begins.sum()), rng)
+        return texts, answers
+
+    def _drawn(self, seed: int, count: int) -> tuple[Ints, Ints]:
+        """Prompt and answer tokens of the two laws."""
+        prompts, outputs = self.prompt_tokens, self.output_tokens
+        if self.length_correlation and isinstance(prompts, QuantileLaw) and isinstance(outputs, QuantileLaw):
+            return correlated(count, prompts, outputs, self.length_correlation, self._stream(seed, "lengths"))
+        if prompts is None or outputs is None:
+            raise AssertionError("a client without laws of lengths has a trace")
+        prompts_rng, outputs_rng = self._stream(seed, "lengths/prompt"), self._stream(seed, "lengths/output")
+        return prompts.draw(count, prompts_rng), outputs.draw(count, outputs_rng)
+
+    def _thoughtful(self, seed: int, answers: Ints) -> tuple[Ints, Ints, Ints]:
+        """True outputs, and of each what the conversation keeps: how many tokens, and where in it they begin."""
+        outputs = answers
+        if self.reasoning_tokens is not None:
+            outputs = answers + self.reasoning_tokens.draw(len(answers), self._stream(seed, "reasoning"))
+        emitted = outputs if self.max_tokens is None else np.minimum(outputs, self.max_tokens)
+        # At least one token is kept, even when the limit cut the thinking short.
+        kept = np.maximum(emitted - (outputs - answers), 1)
+        return outputs, kept, emitted - kept
+
+    def _prefixes(self, seed: int, count: int) -> Ints:
+        """Which shared prefix each session has."""
+        rng = self._stream(seed, "prefixes")
+        if not self.shared_prefix_zipf:
+            return rng.integers(self.shared_prefixes, size=count)
+        weights = np.arange(1, self.shared_prefixes + 1) ** -self.shared_prefix_zipf
+        return np.searchsorted(np.cumsum(weights) / weights.sum(), rng.random(count), side="right")
+
+    def _think_s(self, seed: int, count: int) -> Floats:
+        rng = self._stream(seed, "think")
+        if self.think_cv == 1:
+            return rng.standard_exponential(count) * self.think_s
+        if not self.think_cv:
+            return np.full(count, self.think_s)
+        shape = self.think_cv**-2
+        return rng.standard_gamma(shape, count) * (self.think_s / shape)
+
+    def _segments(self, first: Ints, texts: Ints, answers: Ints, answer_start: Ints, prefixes: Ints) -> Segments | None:
         """Prompts as segments: prefix, then text and answer of each row from ``first`` on, then the own text.
 
         None when no two prompts have a token in common.
@@ -126,7 +220,7 @@ class Client:
         source = np.repeat(first, counts) + np.maximum(place, 0) // 2
         kinds = [place < 0, place % 2 == 1]
         streams = np.select(kinds, [np.repeat(prefixes, counts), -1 - source], self.shared_prefixes + first[source])
-        starts = np.select(kinds, [0, 0], _sum_since(first, texts)[source])
+        starts = np.select(kinds, [0, answer_start[source]], _sum_since(first, texts)[source])
         tokens = np.select(kinds, [self.shared_prefix_tokens, answers[source]], texts[source])
         return offsets, streams, starts, tokens
 
@@ -157,6 +251,8 @@ class ClientsWorkload:
     kind: Literal["clients"] = "clients"
     clients: tuple[Client, ...]
     """At least one, each with a name of its own."""
+    rate_per_s: PositiveFloat | None = None
+    """Rate at which sessions of the clients with a ``share`` begin, all together."""
     requests: PositiveInt | None = None
     """The first so many requests of all clients together; all turns of a session, and all requests of a
     closed loop, count from where it begins."""
@@ -170,14 +266,22 @@ class ClientsWorkload:
         names = [client.name for client in self.clients]
         if len(set(names)) < len(names):
             raise ValueError(f"clients are named {', '.join(names)}; each needs a name of its own")
-        endless = any(client.rate_per_s is not None for client in self.clients)
+        shared = [client.name for client in self.clients if client.share is not None]
+        if (self.rate_per_s is None) != (not shared):
+            raise ValueError(
+                f"share of {', '.join(shared)} is a part of the workload's rate_per_s, which is missing"
+                if shared
+                else "rate_per_s is for clients with a share; no client has one"
+            )
+        endless = any(client.users is None for client in self.clients)
         if endless and self.requests is None and self.duration_s is None:
-            raise ValueError("needs requests or duration_s: clients with rate_per_s never end")
+            raise ValueError("needs requests or duration_s: clients with a rate never end")
         return self
 
     def generate(self, seed: int) -> RequestTable:
         """The requests, in order of arrival. Raises ScenarioError when there is none."""
-        pairs = zip(self.clients, self._sessions(seed), strict=True)
+        clients = self._rated()
+        pairs = zip(clients, self._sessions(clients, seed), strict=True)
         table = RequestTable.merge([client.requests(seed, sessions) for client, sessions in pairs])
         if not len(table):
             raise ScenarioError(f"workload: no request arrives within duration_s = {self.duration_s}")
@@ -185,15 +289,29 @@ class ClientsWorkload:
             return table
         return table.take(np.arange(self.requests))
 
-    def _sessions(self, seed: int) -> list[Sessions]:
+    def located(self, folder: Path) -> Self:
+        """The same with its clients' paths as seen from the working directory. Raises ValueError as theirs."""
+        return replace(self, clients=tuple(client.located(folder) for client in self.clients))
+
+    def _rated(self) -> list[Client]:
+        """The clients, shares turned into rates."""
+        shares = sum(client.share or 0.0 for client in self.clients)
+        return [
+            replace(client, share=None, rate_per_s=(self.rate_per_s or 0.0) * client.share / shares)
+            if client.share is not None
+            else client
+            for client in self.clients
+        ]
+
+    def _sessions(self, clients: list[Client], seed: int) -> list[Sessions]:
         """Each client's sessions: of those before duration_s the ones that the first ``requests`` are of."""
-        rate_per_s = sum(client.rate_per_s or 0.0 for client in self.clients)
+        rate_per_s = sum(client.rate_per_s or 0.0 for client in clients)
         limit_s = self.duration_s or np.inf
         if self.requests is None or not rate_per_s:
-            return [client.sessions(seed, limit_s) for client in self.clients]
+            return [client.sessions(seed, limit_s) for client in clients]
         end_s = (1.1 * self.requests + 1) / rate_per_s
         while True:
-            found = [client.sessions(seed, min(end_s, limit_s)) for client in self.clients]
+            found = [client.sessions(seed, min(end_s, limit_s)) for client in clients]
             starts_s = np.concatenate([sessions.start_s for sessions in found])
             order = np.argsort(starts_s, kind="stable")
             reached = np.cumsum(np.concatenate([sessions.turns for sessions in found])[order])

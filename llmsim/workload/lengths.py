@@ -12,6 +12,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, WrapValidator, model_val
 from llmsim.specification import specification
 from llmsim.workload.table import Ints
 
+Floats = NDArray[np.float64]
 _Z99 = 2.3263478740408408
 """The 99 % quantile of the standard normal law."""
 
@@ -24,6 +25,14 @@ class LengthLaw(Protocol):
         """The next ``count`` lengths, whole numbers >= 1."""
 
 
+@runtime_checkable
+class QuantileLaw(LengthLaw, Protocol):
+    """A law of lengths that can be correlated with another."""
+
+    def at(self, shares: Floats) -> Ints:
+        """The lengths that these shares of all lengths do not exceed."""
+
+
 @specification
 class Fixed:
     """Always the same length."""
@@ -34,6 +43,10 @@ class Fixed:
     def draw(self, count: int, rng: Generator) -> Ints:
         """``count`` times the same length."""
         return np.full(count, self.tokens, np.int64)
+
+    def at(self, shares: Floats) -> Ints:
+        """The same length at every share."""
+        return np.full(len(shares), self.tokens, np.int64)
 
 
 @specification
@@ -53,6 +66,10 @@ class Uniform:
     def draw(self, count: int, rng: Generator) -> Ints:
         """The next ``count`` lengths."""
         return rng.integers(self.low, self.high, count, endpoint=True)
+
+    def at(self, shares: Floats) -> Ints:
+        """The lengths at these shares."""
+        return np.minimum(self.low + shares * (self.high - self.low + 1), self.high).astype(np.int64)
 
 
 @specification
@@ -78,8 +95,60 @@ class Lognormal:
     def draw(self, count: int, rng: Generator) -> Ints:
         """The next ``count`` lengths, rounded to whole numbers."""
         sigma = self.sigma
-        lengths = rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count)
-        return np.maximum(np.rint(lengths), 1).astype(np.int64)
+        return _whole(rng.lognormal(math.log(self.mean) - sigma**2 / 2, sigma, count))
+
+    def at(self, shares: Floats) -> Ints:
+        """The lengths at these shares."""
+        return _whole(self.quantile(shares))
+
+    def quantile(self, shares: Floats) -> Floats:
+        """The lengths at these shares, not rounded."""
+        from scipy.special import ndtri
+
+        sigma = self.sigma
+        lengths: Floats = np.exp(math.log(self.mean) - sigma**2 / 2 + sigma * ndtri(shares))
+        return lengths
+
+
+@specification
+class ParetoTail:
+    """A lognormal law whose longest lengths follow a power law instead, joined without a jump.
+
+    ServeGen (Xiang et al., 2025) finds prompts of production traffic to be such a mixture.
+    """
+
+    kind: Literal["pareto_tail"] = "pareto_tail"
+    mean: Annotated[float, Field(ge=1)]
+    """Mean of the lognormal law, without the tail."""
+    p99: PositiveFloat
+    """99 % quantile of the lognormal law, without the tail."""
+    tail_share: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """Share of lengths in the tail."""
+    alpha: PositiveFloat
+    """Exponent: the share of lengths beyond x falls as x**-alpha; the smaller the longer the tail."""
+    maximum: PositiveInt
+    """Longer ones are cut to this."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        start = float(self._body().quantile(np.array([1 - self.tail_share]))[0])
+        if self.maximum <= start:
+            raise ValueError(f"maximum is {self.maximum}; the tail begins at {start:.0f} and needs more")
+        return self
+
+    def draw(self, count: int, rng: Generator) -> Ints:
+        """The next ``count`` lengths."""
+        return self.at(rng.random(count))
+
+    def at(self, shares: Floats) -> Ints:
+        """The lengths at these shares."""
+        start = 1 - self.tail_share
+        body = self._body().quantile(np.minimum(shares, start))
+        stretch = (self.tail_share / np.clip(1 - shares, 1e-300, self.tail_share)) ** (1 / self.alpha)
+        return _whole(np.minimum(body * stretch, self.maximum))
+
+    def _body(self) -> Lognormal:
+        return Lognormal(mean=self.mean, p99=self.p99)
 
 
 @specification
@@ -102,7 +171,7 @@ class Quantiles:
             raise ValueError(f"tokens are {self.tokens}; they must not decrease")
         return self
 
-    def at(self, shares: NDArray[np.float64]) -> Ints:
+    def at(self, shares: Floats) -> Ints:
         """The lengths at these shares, rounded to whole numbers."""
         return np.rint(np.interp(shares, self.shares, self.tokens)).astype(np.int64)
 
@@ -111,9 +180,31 @@ class Quantiles:
         return self.at(rng.random(count))
 
 
+def correlated(
+    count: int, prompts: QuantileLaw, outputs: QuantileLaw, rank_correlation: float, rng: Generator
+) -> tuple[Ints, Ints]:
+    """The next ``count`` pairs of lengths whose ranks correlate (Spearman's rho), by a Gaussian copula.
+
+    The normals below it correlate with 2 sin(pi rho / 6) (Kruskal, "Ordinal measures of association", JASA 1958).
+    Where a law has few distinct lengths their ties lower the correlation.
+    """
+    from scipy.special import ndtr
+
+    rho = 2 * math.sin(math.pi * rank_correlation / 6)
+    first, second = rng.standard_normal((count, 2)).T
+    return prompts.at(ndtr(first)), outputs.at(ndtr(rho * first + math.sqrt(1 - rho**2) * second))
+
+
+def _whole(lengths: Floats) -> Ints:
+    """Rounded to whole numbers of at least 1."""
+    return np.maximum(np.rint(lengths), 1).astype(np.int64)
+
+
 def _own_law(value: Any, validate: Callable[[Any], Any]) -> Any:
     return value if isinstance(value, LengthLaw) else validate(value)
 
 
-Lengths = Annotated[Fixed | Uniform | Lognormal | Quantiles, Field(discriminator="kind"), WrapValidator(_own_law)]
+Lengths = Annotated[
+    Fixed | Uniform | Lognormal | ParetoTail | Quantiles, Field(discriminator="kind"), WrapValidator(_own_law)
+]
 """A law of lengths: from a file one of these kinds, from Python also any other ``LengthLaw``."""

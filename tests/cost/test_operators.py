@@ -39,9 +39,11 @@ class TestFlop:
         token."""
         model = load_model(name)
         embeddings = model.embedding_parameters * (1 if model.tie_word_embeddings else 2)
+        embeddings += model.learned_positions * model.hidden_size
         used = model.active_parameters - embeddings - model.norm_parameters
         batch = a_decode(1, 1)._replace(sampled=0)
-        attention = 4 * model.num_attention_heads * model.head_dim * model.num_hidden_layers
+        width = 2 * model.mla.kv_lora_rank + model.mla.qk_rope_head_dim if model.mla else 2 * model.head_dim
+        attention = 2 * model.num_attention_heads * width * model.num_hidden_layers
         bias = model.attention_bias * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
         expected = 2 * (used - model.num_hidden_layers * bias) + attention
         assert flop(a_deployment(model), batch) == pytest.approx(expected, rel=1e-6)

@@ -1,5 +1,6 @@
 """Clients: rates, independence, sessions and closed loops."""
 
+from pathlib import Path
 from time import process_time
 
 import numpy as np
@@ -7,9 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from llmsim.errors import ScenarioError
-from llmsim.workload import ClientsWorkload, RequestTable
-from llmsim.workload.arrivals import Constant, Gamma, RateProfile
+from llmsim.workload import Client, ClientsWorkload, RequestTable
+from llmsim.workload.arrivals import Constant, Gamma
 from llmsim.workload.lengths import Fixed, Lognormal, Uniform
+from llmsim.workload.rates import Steps
+from llmsim.workload.trace_rows import TraceRows
 from tests.workload.factories import a_client, a_table, prompt_of
 
 
@@ -85,7 +88,7 @@ def test_plain_clients_have_private_prompts() -> None:
 
 
 def test_a_profile_shapes_the_rate() -> None:
-    busy_half = RateProfile(step_s=100.0, relative=(0.0, 2.0))
+    busy_half = Steps(step_s=100.0, relative=(0.0, 2.0))
     client = a_client(arrivals=Constant(), rate_per_s=10.0, rate_profile=busy_half)
     arrival_s = a_table(client, requests=3_000).arrival_ns / 1e9
     assert np.all((arrival_s % 200 >= 100) | (arrival_s % 200 < 1e-6))
@@ -184,6 +187,13 @@ def test_a_cut_workload_has_every_request_that_another_waits_for() -> None:
         ({"requests_per_user": 2}, "go together"),
         ({"prompt_tokens": {"kind": "normal"}}, "prompt_tokens"),
         ({"rate": 3.0}, "rate"),
+        ({"share": 3.0}, "either rate_per_s or share"),
+        ({"output_tokens": None}, "give both prompt_tokens and output_tokens, or lengths_of"),
+        ({"output_tokens": None, "prompt_tokens": None}, "are missing"),
+        ({"lengths_of": {"path": "x.csv"}}, "or lengths_of"),
+        ({"length_correlation": 1.0}, "length_correlation"),
+        ({"max_concurrency": 3, "turns": Fixed(tokens=2)}, "open loop of sessions of one turn"),
+        ({"max_concurrency": 3, "users": 2, "requests_per_user": 3}, "open loop of sessions of one turn"),
     ],
 )
 def test_impossible_clients_are_refused(fields: dict[str, object], message: str) -> None:
@@ -216,6 +226,106 @@ def test_a_law_of_ones_own_is_taken_from_python() -> None:
     table = a_table(a_client(rate_per_s=1.0, arrivals=Alternating(), prompt_tokens=Alternating()), requests=4)
     assert (table.arrival_ns / 1e9).tolist() == [0.5, 2.0, 2.5, 4.0]
     assert table.prompt_tokens.tolist() == [3, 30, 3, 30]
+
+
+class TestReasoning:
+    def test_thinking_is_generated_but_does_not_come_back(self) -> None:
+        fields = {"prompt_tokens": Fixed(tokens=10), "output_tokens": Fixed(tokens=5), "turns": Fixed(tokens=3)}
+        table = a_table(a_client(reasoning_tokens=Fixed(tokens=100), **fields), requests=30)
+        assert set(table.output_tokens) == {105}
+        turns = np.flatnonzero(table.session == table.session[0])
+        assert table.prompt_tokens[turns].tolist() == [10, 25, 40]
+        assert prompt_of(table, turns[1])[10:15] == [(-1 - turns[0], 100 + index) for index in range(5)]
+
+    def test_a_limit_that_cuts_the_thinking_leaves_a_token(self) -> None:
+        fields = {"prompt_tokens": Fixed(tokens=10), "output_tokens": Fixed(tokens=5), "turns": Fixed(tokens=2)}
+        table = a_table(a_client(reasoning_tokens=Fixed(tokens=100), max_tokens=60, **fields), requests=20)
+        follower = int(np.flatnonzero(table.after >= 0)[0])
+        assert prompt_of(table, follower)[10:11] == [(-1 - table.after[follower], 59)]
+
+
+def test_popular_prefixes_are_used_by_zipfs_law() -> None:
+    from scipy.stats import chisquare
+
+    table = a_table(a_client(shared_prefix_tokens=30, shared_prefixes=20, shared_prefix_zipf=1.3), requests=20_000)
+    counts = np.bincount(table.segment_stream[table.segment_offsets[:-1]], minlength=20)
+    weights = np.arange(1, 21) ** -1.3
+    assert chisquare(counts, 20_000 * weights / weights.sum()).pvalue > 1e-3
+
+
+class TestAgents:
+    def test_the_first_prompt_has_a_law_of_its_own(self) -> None:
+        client = a_client(
+            first_prompt_tokens=Fixed(tokens=1_000),
+            prompt_tokens=Fixed(tokens=7),
+            output_tokens=Fixed(tokens=3),
+            turns=Fixed(tokens=3),
+        )
+        table = a_table(client, requests=30)
+        turns = np.flatnonzero(table.session == table.session[0])
+        assert table.prompt_tokens[turns].tolist() == [1_000, 1_010, 1_020]
+
+    @pytest.mark.parametrize("cv", [0.0, 0.5, 2.0])
+    def test_tools_take_their_time(self, cv: float) -> None:
+        table = a_table(a_client(turns=Fixed(tokens=5), think_s=4.0, think_cv=cv), requests=20_000)
+        think_s = table.think_ns[table.after >= 0] / 1e9
+        assert think_s.mean() == pytest.approx(4, abs=4 * 4 * cv / np.sqrt(len(think_s)) + 1e-9)
+        assert think_s.std() == pytest.approx(4 * cv, rel=0.1, abs=1e-9)
+
+
+def test_correlated_lengths_keep_their_laws_and_leave_arrivals() -> None:
+    from scipy.stats import spearmanr
+
+    fields = {"output_tokens": Lognormal(mean=100.0, p99=700.0)}
+    apart, together = (a_table(a_client(**fields, length_correlation=rho), requests=10_000) for rho in (0.0, 0.6))
+    np.testing.assert_array_equal(apart.arrival_ns, together.arrival_ns)
+    assert spearmanr(together.prompt_tokens, together.output_tokens).statistic == pytest.approx(0.6, abs=0.04)
+    for name in ("prompt_tokens", "output_tokens"):
+        assert np.median(getattr(together, name)) == pytest.approx(np.median(getattr(apart, name)), rel=0.05)
+
+
+def test_resampled_rows_keep_pairs_together(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,1\n1,20,2\n2,30,3\n")
+    client = Client(name="again", rate_per_s=2.0, lengths_of=TraceRows(path=Path("trace.csv"))).located(tmp_path)
+    table = a_table(client, requests=3_000)
+    np.testing.assert_array_equal(table.prompt_tokens, 10 * table.output_tokens)
+    np.testing.assert_allclose(np.bincount(table.output_tokens)[1:], 1_000, atol=4 * np.sqrt(3_000 * 2 / 9))
+    with pytest.raises(ValueError, match="there is no such file"):
+        client.located(tmp_path / "elsewhere")
+
+
+def test_shares_divide_the_workloads_rate() -> None:
+    clients = (
+        a_client("small", rate_per_s=None, share=1.0),
+        a_client("large", rate_per_s=None, share=3.0),
+        a_client("own", rate_per_s=4.0),
+    )
+    table = a_table(*clients, requests=None, duration_s=1_000.0, rate_per_s=16.0)
+    counts = np.bincount(table.client)
+    np.testing.assert_allclose(counts, [4_000, 12_000, 4_000], atol=5 * np.sqrt(12_000))
+    with pytest.raises(
+        ValidationError, match="share of small is a part of the workload's rate_per_s, which is missing"
+    ):
+        a_table(clients[0])
+    with pytest.raises(ValidationError, match="no client has one"):
+        a_table(a_client(), rate_per_s=5.0)
+
+
+def test_a_limit_in_flight_is_a_chain_for_each_worker() -> None:
+    table = a_table(a_client(max_concurrency=4), requests=50)
+    np.testing.assert_array_equal(table.after, np.where(np.arange(50) < 4, -1, np.arange(50) - 4))
+    np.testing.assert_array_equal(table.arrival_ns, a_table(a_client(), requests=50).arrival_ns)
+    assert not table.think_ns.any()
+
+
+def test_a_million_requests_with_sessions_and_prefixes_take_less_than_five_seconds() -> None:
+    client = a_client(turns=Uniform(low=1, high=5), think_s=5.0, shared_prefix_tokens=100, shared_prefixes=10)
+    workload = ClientsWorkload(clients=(client,), requests=200_000)
+    workload.generate(0)
+    began = process_time()
+    workload.generate(1)
+    assert process_time() - began < 1.0
 
 
 def test_a_million_plain_requests_take_about_a_second() -> None:

@@ -1,13 +1,15 @@
 """Traces of the simulator Vidur (Agrawal et al., MLSys 2024, github.com/microsoft/vidur).
 
 Times are seconds from the start. Its decode tokens count the first output token, as ``output_tokens`` does.
+Its files of lengths alone have no times.
 """
 
-from llmsim.workload.readers.rows import CsvFormat, seconds
+from llmsim.workload.readers.columns import Column, ColumnFormat
+from llmsim.workload.readers.fields import SECONDS, TOKENS
 
-VIDUR = CsvFormat(
-    name="vidur",
-    arrival=("arrived_at", seconds),
-    prompt_tokens="num_prefill_tokens",
-    output_tokens="num_decode_tokens",
+_LENGTHS = (
+    Column("num_prefill_tokens", "prompt_tokens", TOKENS),
+    Column("num_decode_tokens", "output_tokens", TOKENS),
 )
+VIDUR = ColumnFormat(name="vidur", columns=(Column("arrived_at", "arrival_ns", SECONDS), *_LENGTHS))
+VIDUR_LENGTHS = ColumnFormat(name="vidur-lengths", columns=_LENGTHS)

@@ -1,0 +1,105 @@
+"""The question and its answer: which sections, of which deployment and batch."""
+
+from collections.abc import Collection
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic import PositiveFloat, PositiveInt
+
+from llmsim.closed_form import EnvelopeCost
+from llmsim.cost import AnalyticCost
+from llmsim.deployment import Deployment
+from llmsim.report.explain.capacity import capacity_section
+from llmsim.report.explain.lines import Section
+from llmsim.report.explain.memory import memory_section
+from llmsim.report.explain.phases import Priced, decode_section, prefill_section
+from llmsim.specification import specification
+
+SectionName = Literal["memory", "prefill", "decode", "capacity"]
+SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
+
+
+@specification
+class Question:
+    """What is asked of a deployment."""
+
+    prompt_tokens: PositiveInt = 1000
+    output_tokens: PositiveInt = 250
+    batch: PositiveInt | None = None
+    """Sequences that decode at once; None: one in the decode section, as many as there is room for in capacity."""
+    rate_per_s: PositiveFloat | None = None
+    """Requests a second to count GPUs for."""
+    ideal: bool = False
+    """Answer from the back of the envelope instead of the full model."""
+    envelope: EnvelopeCost = EnvelopeCost()
+
+
+class Explanation(NamedTuple):
+    """The answer: sections of lines, tables and notes."""
+
+    subject: str
+    assumptions: list[str]
+    sections: list[Section]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The explanation as JSON values, by section and key."""
+        return {
+            "subject": self.subject,
+            "assumptions": self.assumptions,
+            **{section.key: section.as_dict() for section in self.sections},
+        }
+
+
+def explain(
+    deployment: Deployment, question: Question | None = None, only: Collection[SectionName] = SECTIONS
+) -> Explanation:
+    """Every figure of a deployment that can be worked out without a run.
+
+    Raises:
+        ScenarioError: if a parallel size does not divide the model, or ranks span nodes without a link. A model
+            that does not fit is explained, not refused.
+    """
+    asked = question or Question()
+    deployment.check()
+    cost = (asked.envelope if asked.ideal else AnalyticCost()).start(deployment)
+    priced = Priced(deployment, cost, asked.envelope, asked.ideal)
+    prompt, output = asked.prompt_tokens, asked.output_tokens
+    context = prompt + output // 2
+    makers = {
+        "memory": lambda: memory_section(deployment, prompt + output),
+        "prefill": lambda: prefill_section(priced, prompt),
+        "decode": lambda: decode_section(priced, asked.batch or 1, context),
+        "capacity": lambda: capacity_section(priced, prompt, output, asked.batch, asked.rate_per_s),
+    }
+    sections = [makers[name]() for name in SECTIONS if name in only]
+    return Explanation(_subject(deployment), _assumptions(deployment, asked), sections)
+
+
+def _subject(deployment: Deployment) -> str:
+    sizes = {
+        "TP": deployment.tensor_parallel_size,
+        "PP": deployment.pipeline_parallel_size,
+        "DP": deployment.data_parallel_size,
+    }
+    layout = "".join(f", {name} {size}" for name, size in sizes.items() if size > 1)
+    layout += ", expert parallel" if deployment.enable_expert_parallel else ""
+    accelerator = deployment.accelerator.name
+    return (
+        f"{deployment.model.name} on {deployment.gpus} x {accelerator}{layout}; weights {deployment.weight_dtype}, "
+        f"KV {deployment.kv_dtype}, engine {deployment.engine}"
+    )
+
+
+def _assumptions(deployment: Deployment, asked: Question) -> list[str]:
+    """Where the efficiencies are from."""
+    envelope, efficiency = asked.envelope, deployment.accelerator.efficiency
+    if asked.ideal:
+        reduce = f", {envelope.all_reduce_s * 1e6:g} us an all-reduce" if deployment.tensor_parallel_size > 1 else ""
+        return [
+            f"Ideal: {envelope.mfu:g} of peak FLOP/s, {envelope.mbu:g} of HBM bandwidth{reduce}, compute, memory and "
+            "links overlapped; no launches, no host, activations on the chip."
+        ]
+    if efficiency.borrowed_from:
+        return [
+            f"Efficiencies of {deployment.accelerator.name} are borrowed from {efficiency.borrowed_from}, not fitted."
+        ]
+    return []

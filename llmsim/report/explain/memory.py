@@ -1,0 +1,138 @@
+"""Where the memory goes: weights, overheads, the KV pool, and what would make a model fit that does not."""
+
+from llmsim.deployment import Deployment, MemoryLedger, layout
+from llmsim.deployment.memory import fullest_rank
+from llmsim.deployment.overheads import overheads
+from llmsim.deployment.remedies import remedies
+from llmsim.errors import ScenarioError
+from llmsim.model import dtype_bytes
+from llmsim.report.explain.lines import Line, Section
+
+
+def memory_section(deployment: Deployment, tokens_per_request: int) -> Section:
+    """The ledger of the fullest rank; requests of ``tokens_per_request`` tokens are counted into the pool."""
+    rank = fullest_rank(deployment)
+    section = Section("memory", "MEMORY of each accelerator (the fullest rank)", _weights(deployment, rank))
+    section.lines += _ledger(deployment, rank)
+    section.lines.append(_kv_bytes(deployment))
+    if rank.num_gpu_blocks >= 2:
+        section.lines += _pool(deployment, rank, tokens_per_request)
+    section.lines.append(Line("fits", "fits", float(rank.num_gpu_blocks >= 2)))
+    section.notes += _notes(deployment, rank)
+    return section
+
+
+def _weights(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
+    model = deployment.model
+    parts = next(
+        parts
+        for stage in layout.stages(deployment)
+        if sum((parts := layout.weight_parts(deployment, stage)).values()) == rank.weights_bytes
+    )
+    counted = {
+        "layers": model.num_hidden_layers,
+        "attention": model.attention_parameters_per_layer,
+        "dense_layers": model.dense_layers,
+        "mlp": model.mlp_parameters_per_layer,
+        "moe_layers": model.moe_layers,
+        "router": model.router_parameters_per_layer,
+        "shared": model.shared_expert_parameters_per_layer,
+        "experts": model.moe.num_experts if model.moe else 0,
+        "expert": model.expert_parameters,
+        "norms": model.norm_parameters,
+        "embeddings": model.embedding_parameters + model.lm_head_parameters,
+    }
+    experts = " + moe_layers * (router + shared + experts * expert)" if model.moe else ""
+    formula = f"layers * attention + dense_layers * mlp{experts} + norms + embeddings"
+    return [
+        Line("parameters", "parameters of the model", model.parameters, "", formula, counted),
+        Line("weights_bytes", "weights of a rank", rank.weights_bytes, "bytes", " + ".join(parts), parts),
+    ]
+
+
+def _ledger(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
+    rest = overheads(deployment)
+    peak_formula = ""
+    if rest.tokens:
+        peak_formula = "max(tokens * bytes_per_token, sequences_x_vocabulary * bytes_per_logit)"
+    peak = {
+        "tokens": rest.tokens,
+        "bytes_per_token": rest.token_bytes,
+        "sequences_x_vocabulary": rest.logits,
+        "bytes_per_logit": rest.logit_bytes,
+    }
+    share = {"memory": rank.total_bytes, "gpu_memory_utilization": deployment.gpu_memory_utilization}
+    requested_formula = "memory * gpu_memory_utilization" if deployment.engine == "vllm" else ""
+    pool = {
+        "requested": rank.requested_bytes,
+        "weights": rank.weights_bytes,
+        "activations": rank.activation_bytes,
+        "context": rank.non_torch_bytes,
+        "graphs": rank.cuda_graph_bytes,
+    }
+    pool_formula = "requested - weights - activations - context - graphs"
+    if deployment.num_gpu_blocks_override is not None:
+        pool, pool_formula = {"blocks": rank.num_gpu_blocks, "block": rank.block_bytes}, "blocks * block"
+    return [
+        Line("total_bytes", "memory of the accelerator", rank.total_bytes, "bytes"),
+        Line("requested_bytes", "for the engine", rank.requested_bytes, "bytes", requested_formula, share),
+        Line("activation_bytes", "activation peak", rank.activation_bytes, "bytes", peak_formula, peak),
+        Line("non_torch_bytes", "context and buffers", rank.non_torch_bytes, "bytes"),
+        Line("cuda_graph_bytes", "CUDA graphs", rank.cuda_graph_bytes, "bytes"),
+        Line("kv_pool_bytes", "KV pool", rank.kv_pool_bytes, "bytes", pool_formula, pool),
+    ]
+
+
+def _kv_bytes(deployment: Deployment) -> Line:
+    """KV bytes of a token over the layers of the whole model, as one tensor parallel rank holds them."""
+    model, draft = deployment.model, deployment.draft_layers
+    layers = model.num_hidden_layers + draft
+    value = layers * layout.kv_bytes_per_token(deployment)
+    terms: dict[str, float] = {"layers": layers, "bytes": dtype_bytes(deployment.kv_dtype)}
+    if model.mla:
+        formula = "layers * (kv_lora_rank + qk_rope_head_dim) * bytes"
+        terms |= {"kv_lora_rank": model.mla.kv_lora_rank, "qk_rope_head_dim": model.mla.qk_rope_head_dim}
+    else:
+        formula = "2 * layers * kv_heads * head_dim * bytes"
+        terms |= {"kv_heads": layout.kv_heads(deployment), "head_dim": model.head_dim}
+    return Line("kv_bytes_per_token", "KV of a token (a TP rank)", value, "bytes", formula, terms)
+
+
+def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]:
+    size = rank.block_size
+    blocks = {"pool": rank.kv_pool_bytes, "block": rank.block_bytes}
+    needed = -(-tokens // size)
+    return [
+        Line("num_gpu_blocks", "KV blocks", rank.num_gpu_blocks, "", "pool // block", blocks),
+        Line(
+            "kv_tokens",
+            "tokens in the pool",
+            rank.num_gpu_blocks * size,
+            "tokens",
+            "blocks * block_size",
+            {"blocks": rank.num_gpu_blocks, "block_size": size},
+        ),
+        Line(
+            "concurrency",
+            f"requests of {tokens:,} tokens",
+            rank.num_gpu_blocks / needed,
+            "",
+            "blocks / blocks_per_request",
+            {"blocks": rank.num_gpu_blocks, "blocks_per_request": needed},
+        ),
+    ]
+
+
+def _notes(deployment: Deployment, rank: MemoryLedger) -> list[str]:
+    """Why it does not fit and what would; or the assumptions."""
+    if rank.num_gpu_blocks < 2:
+        lacking = 2 * rank.block_bytes - rank.kv_pool_bytes
+        why = (
+            f"{deployment.model.name} does not fit on {deployment.accelerator.name}: {lacking / 2**30:,.2f} GiB are "
+            f"lacking on each of {deployment.gpus}."
+        )
+        return [why, *(f"{each}." for each in remedies(deployment)), *rank.notes]
+    try:
+        return list(deployment.ledger().notes)
+    except ScenarioError as error:
+        return [f"{error}."]

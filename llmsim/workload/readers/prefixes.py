@@ -1,0 +1,80 @@
+"""Sessions, and prompts of which is known how many tokens were seen before, but not which."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from llmsim.workload.table import Ints, Segments
+
+Piece = tuple[int, int, int]
+"""Stream, start and number of tokens."""
+
+
+def session_links(session: Ints) -> Ints:
+    """For each row the row before it of the same session; -1 for a first row and for rows of session -1."""
+    rows = np.lexsort((np.arange(len(session)), session))
+    same = (session[rows][1:] == session[rows][:-1]) & (session[rows][1:] >= 0)
+    after = np.full(len(session), -1, np.int64)
+    after[rows[1:][same]] = rows[:-1][same]
+    return after
+
+
+def cached_segments(prompt_tokens: Ints, output_tokens: Ints, cached_tokens: Ints, group: Ints) -> Segments:
+    """Prompts of which ``cached_tokens`` were seen before, as far as that can be.
+
+    Rows are in order of arrival. The cached tokens of a row are the first ones of the last earlier row of its
+    ``group`` (a session, or a client) whose prompt and answer are as long as that, or else of the longest of its
+    last 64.
+    """
+    recent: dict[int, list[int]] = {}
+    groups, known = group.tolist(), (prompt_tokens + output_tokens).tolist()
+
+    def last_long_enough(row: int, wanted: int) -> int:
+        earlier = recent.setdefault(groups[row], [])
+        found = next((each for each in reversed(earlier) if known[each] >= wanted), -1)
+        if found < 0 and earlier:
+            found = max(earlier, key=lambda each: known[each])
+        earlier.append(row)
+        del earlier[:-64]
+        return found
+
+    return reused_segments(prompt_tokens, output_tokens, cached_tokens, last_long_enough)
+
+
+def reused_segments(
+    prompt_tokens: Ints, output_tokens: Ints, reused_tokens: Ints, source: Callable[[int, int], int], common: int = 0
+) -> Segments:
+    """Prompts that begin with tokens of an earlier prompt and its answer, and go on with their own.
+
+    ``source(row, wanted)`` is asked for each row in turn and names that earlier row, or -1. One token at least is a
+    row's own, as in vLLM, which never finds a whole prompt. The first ``common`` tokens are those of every prompt.
+    """
+    prompts: list[list[Piece]] = []
+    columns = (prompt_tokens.tolist(), reused_tokens.tolist(), output_tokens.tolist())
+    for row, (prompt, reused, _) in enumerate(zip(*columns, strict=True)):
+        wanted = min(reused, prompt - 1)
+        earlier = source(row, wanted)
+        if earlier >= 0 and wanted > 0:
+            pieces = _first([*prompts[earlier], (-1 - earlier, 0, columns[2][earlier])], wanted)
+        else:
+            pieces = [(len(columns[0]), 0, min(common, prompt - 1))] if common and prompt > 1 else []
+        taken = sum(tokens for _, _, tokens in pieces)
+        prompts.append([*pieces, (row, taken, prompt - taken)])
+    return _segments(prompts)
+
+
+def _first(pieces: list[Piece], wanted: int) -> list[Piece]:
+    """The pieces that make the first ``wanted`` tokens."""
+    chosen: list[Piece] = []
+    for stream, start, tokens in pieces:
+        if wanted <= 0:
+            break
+        chosen.append((stream, start, min(tokens, wanted)))
+        wanted -= tokens
+    return chosen
+
+
+def _segments(prompts: list[list[Piece]]) -> Segments:
+    offsets = np.concatenate(([0], np.cumsum([len(pieces) for pieces in prompts], dtype=np.int64)))
+    flat = np.array([piece for pieces in prompts for piece in pieces], np.int64).reshape(-1, 3)
+    return offsets, flat[:, 0].copy(), flat[:, 1].copy(), flat[:, 2].copy()

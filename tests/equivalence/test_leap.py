@@ -1,0 +1,31 @@
+"""Leaping over decisions that cannot change gives the very results of making them one by one."""
+
+from dataclasses import replace
+
+import pytest
+
+from llmsim.scenario import Run, Scenario
+from llmsim.simulation import simulate
+from tests.equivalence.compare import differences
+from tests.equivalence.drawn import draw_scenario
+
+BLOCKS, BLOCK = 8, 260
+
+
+def stepped(scenario: Scenario) -> Scenario:
+    """The scenario without leaps."""
+    run = scenario.run
+    return replace(scenario, run=Run(horizon_s=run.horizon_s, warm_up_s=run.warm_up_s, leap=False))
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_leap_and_step_agree_to_the_last_bit(block: int) -> None:
+    iterations = leaped = 0
+    for seed in range(block * BLOCK, (block + 1) * BLOCK):
+        scenario = draw_scenario(seed)
+        with_leaps, one_by_one = simulate(scenario), simulate(stepped(scenario))
+        assert differences(with_leaps, one_by_one) == [], f"scenario of seed {seed}"
+        assert one_by_one.facts.leaped_iterations == 0
+        iterations += len(with_leaps.record.iterations["end_s"])
+        leaped += with_leaps.facts.leaped_iterations
+    assert leaped >= 0.6 * iterations, "the drawn scenarios no longer show what a leap does"
