@@ -12,7 +12,7 @@ from llmsim.model import ModelSpec, load_model
 from llmsim.scenario import Pool, Run, Scenario
 from llmsim.workload import RequestTable
 
-_SCHEDULER = {field.name for field in fields(VllmScheduler)}
+SCHEDULER_SETTINGS = {field.name for field in fields(VllmScheduler)}
 _ENGINE = {field.name for field in fields(EngineSpec)}
 _POOL = {field.name for field in fields(Pool)}
 _RUN = {field.name for field in fields(Run)}
@@ -55,11 +55,11 @@ def a_linear_cost(**seconds: float) -> LinearCost:
 
 
 def a_pool(**given: Any) -> Pool:
-    """One engine without physics. Takes the fields of a pool, of its engine and of its scheduler alike."""
-    unknown = given.keys() - _POOL - _ENGINE - _SCHEDULER
+    """One engine without physics. Takes the fields of a pool, of its engine and of vLLM's scheduler alike."""
+    unknown = given.keys() - _POOL - _ENGINE - SCHEDULER_SETTINGS
     assert not unknown, f"no such setting: {unknown}"
-    scheduler = VllmScheduler(**{name: given[name] for name in given.keys() & _SCHEDULER})
-    engine = EngineSpec(scheduler=scheduler, **{name: given[name] for name in given.keys() & _ENGINE})
+    scheduler = VllmScheduler(**{name: given[name] for name in given.keys() & SCHEDULER_SETTINGS})
+    engine = EngineSpec(**{"scheduler": scheduler, **{name: given[name] for name in given.keys() & _ENGINE}})
     fields_of_pool = {name: given[name] for name in given.keys() & _POOL}
     defaults = {"name": "pool", "accelerator": an_accelerator(), "cost": a_linear_cost(), "engine": engine}
     return Pool(**{**defaults, "model": a_model(), **fields_of_pool})

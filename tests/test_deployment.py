@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from llmsim import catalog
 from llmsim.deployment import Deployment, batch_defaults
 from llmsim.deployment.layout import stages, weights_bytes
+from llmsim.deployment.memory import grouped_concurrency
+from llmsim.deployment.overheads import static_fraction
+from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
 from llmsim.hardware import load_accelerator
 from llmsim.model import ModelSpec, load_model
 from llmsim.units import GIB
-from tests.cost.factories import a_deployment, a_latent_model
+from tests.cost.factories import a_deployment, a_latent_model, a_windowed_model
 
 
 def with_memory(deployment: Deployment, memory_bytes: float) -> Deployment:
@@ -211,6 +214,81 @@ class TestFit:
     def test_a_bad_value_is_refused_when_it_is_given(self) -> None:
         with pytest.raises(ValueError, match="gpu_memory_utilization"):
             a_deployment(gpu_memory_utilization=1.5)
+
+
+class TestOtherEngines:
+    def test_sglang_keeps_a_share_of_what_is_free_at_start(self) -> None:
+        deployment = a_deployment(engine="sglang", block_size=1, mem_fraction_static=0.8)
+        ledger = deployment.ledger()
+        free = ledger.total_bytes - ledger.non_torch_bytes
+        assert ledger.kv_pool_bytes == pytest.approx(0.8 * free - ledger.weights_bytes)
+
+    @pytest.mark.parametrize(
+        ("accelerator", "reserved_mib"),
+        [("h100-sxm", 512 + 1.5 * 8192 + 512 + 128), ("l40s", 512 + 1.5 * 4096 + 64 + 128)],
+    )
+    def test_sglang_reserves_for_chunks_graphs_and_ranks(self, accelerator: str, reserved_mib: float) -> None:
+        deployment = a_deployment(accelerator=accelerator, engine="sglang")
+        kept = deployment.accelerator.memory_bytes - reserved_mib * 2**20
+        assert static_fraction(deployment) == pytest.approx(kept / deployment.accelerator.memory_bytes)
+
+    def test_sglang_holds_what_its_server_logged(self, shared_data: Path) -> None:
+        """Row 34: a 235B of experts in fp8 on four H100, mem-fraction-static 0.93. The weights are 55 of 79 GiB, so
+        that 1 % of them is 3 % of the pool."""
+        row = pd.read_csv(shared_data / "kv_capacity.csv", index_col="id").loc[34]
+        server = a_deployment(
+            "qwen3-235b-a22b",
+            quantization="fp8",
+            tensor_parallel_size=4,
+            engine="sglang",
+            block_size=1,
+            mem_fraction_static=0.93,
+        )
+        assert server.ledger().block_bytes == row.kv_bytes_per_token_per_gpu
+        assert server.ledger().kv_tokens == pytest.approx(row.reported_kv_tokens, rel=0.1)
+
+    def test_tensorrt_llm_takes_its_share_of_what_is_left(self) -> None:
+        deployment = a_deployment(engine="tensorrt-llm", block_size=32, free_gpu_memory_fraction=0.5)
+        half, whole = deployment.ledger(), replace(deployment, free_gpu_memory_fraction=1.0).ledger()
+        assert 2 * half.kv_pool_bytes == pytest.approx(whole.kv_pool_bytes)
+        parts = whole.weights_bytes + whole.activation_bytes + whole.non_torch_bytes + whole.cuda_graph_bytes
+        assert parts + whole.kv_pool_bytes == pytest.approx(whole.total_bytes)
+
+
+class TestDraftHead:
+    def test_a_head_of_one_layer_holds_kv_like_the_models_own(self) -> None:
+        """EAGLE on Llama-3.1-8B: 132 KiB a token instead of 128 (vLLM issue 19996)."""
+        assert a_deployment(draft_layers=1).ledger().block_bytes == 16 * 132 * 1024
+
+    def test_its_weights_are_a_layer_and_the_projection_of_two_states_to_one(self) -> None:
+        with_head, without = (a_deployment(draft_layers=count).ledger().weights_bytes for count in (1, 0))
+        layer = 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336
+        assert with_head - without == 2 * (layer + 2 * 4096 * 4096)
+
+
+class TestWindows:
+    def test_layer_groups_hold_more_requests_than_full_length(self) -> None:
+        """gpt-oss: half its layers hold no more than 128 tokens and an iteration's, so that long requests take little
+        more than half."""
+        deployment = a_deployment(a_windowed_model(), max_num_batched_tokens=2048)
+        full, grouped = deployment.ledger().max_concurrency, grouped_concurrency(deployment, 131072)
+        assert 1.8 * full < grouped < 2 * full
+
+    def test_without_windows_they_are_the_same(self) -> None:
+        deployment = a_deployment()
+        assert grouped_concurrency(deployment, 131072) == pytest.approx(deployment.ledger().max_concurrency)
+
+
+def test_each_remedy_alone_makes_it_fit() -> None:
+    found = remedies(a_deployment("llama-3.1-70b", "l40s"))
+    assert len(found) == 3
+    for remedy in found:
+        key, _, value = remedy.removesuffix(" would fit").partition(" = ")
+        given = {"accelerator": load_accelerator(value)} if key == "accelerator" else {key: value}
+        changed = replace(
+            a_deployment("llama-3.1-70b", "l40s"), **{k: int(v) if "size" in k else v for k, v in given.items()}
+        )
+        assert changed.ledger().kv_tokens > 0
 
 
 def a_qwen(layers: int, hidden: int, heads: int, kv_heads: int, width: int, **given: Any) -> ModelSpec:

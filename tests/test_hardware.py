@@ -200,7 +200,8 @@ def test_a_card_may_borrow_its_links_from_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FITTED_SYSTEMS)
 def test_efficiency_times_peak_is_near_to_another_fit(name: str, shared_data: Path) -> None:
-    """Of the same kernels, with fewer parameters: shares of other peaks, or of sparse ones, would be far from it."""
+    """Of the same kernels, with fewer parameters: shares of other peaks, or of sparse ones, would be far from it. Tiles
+    count as in a product of 4,096 columns."""
     fits = json.loads((shared_data / "catalog/roofline_parameters.json").read_text())[FITTED_SYSTEMS[name]]
     with (shared_data / "catalog/hardware_specs.csv").open() as lines:
         peaks = next(row for row in csv.DictReader(lines) if row["device"] == FITTED_SYSTEMS[name])
@@ -212,7 +213,8 @@ def test_efficiency_times_peak_is_near_to_another_fit(name: str, shared_data: Pa
     dtypes = {"bfloat16": "bf16", "fp8": "fp8"} if "fp8" in flop else {"bfloat16": "bf16"}
     for dtype, fitted in dtypes.items():
         fitted_flop = fits["gemm_eff_compute"][fitted] * float(peaks[f"{fitted}_tflops"]) * 1e12
-        assert share.gemm_compute[dtype] * flop[dtype] == pytest.approx(fitted_flop, rel=0.35)
+        reached = share.gemm_compute[dtype] / (1 + share.gemm_tile_depth.get(dtype, 0.0) / 4096)
+        assert reached * flop[dtype] == pytest.approx(fitted_flop, rel=0.35)
 
 
 def test_the_a100_has_no_fp8() -> None:

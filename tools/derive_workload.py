@@ -48,11 +48,15 @@ def print_reuse(table: RequestTable) -> None:
         return
     common = int(np.bincount(hits[hits > 0]).argmax())
     after_s = (table.arrival_ns - table.arrival_ns[sources])[hits > common] / 1e9
+    deep = hits > common
+    after_s = (table.arrival_ns - table.arrival_ns[sources])[deep] / 1e9
+    groups = np.array_split(np.argsort(table.prompt_tokens, kind="stable"), REUSE_GROUPS)
     print(f"\n[prefix_reuse]\ncommon_tokens = {common}")
-    print(f"after_s = {toml(np.quantile(after_s, REUSE_SHARES).round(1))}\nshare_by_prompt = [")
-    order = np.argsort(table.prompt_tokens, kind="stable")
-    for group in np.array_split((hits / table.prompt_tokens)[order], REUSE_GROUPS):
-        print(f"  {toml(np.quantile(group, REUSE_SHARES).round(4))},")
+    print(f"reusing = {toml(np.array([deep[group].mean() for group in groups]).round(4))}")
+    print(f"after_s = {toml(np.quantile(after_s, REUSE_SHARES).round(1))}\nreused_share = [")
+    for group in groups:
+        shares = (hits / table.prompt_tokens)[group][deep[group]]
+        print(f"  {toml(np.quantile(shares, REUSE_SHARES).round(4))},")
     print("]")
 
 

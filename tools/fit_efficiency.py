@@ -1,6 +1,6 @@
 """Fit the efficiencies of accelerators on measured kernel times, and show how far off models are that were left out.
 
-``python tools/fit_efficiency.py kernel_step_times.csv`` prints the table: each model's steps, predicted with what was
+``python -m tools.fit_efficiency kernel_step_times.csv`` prints the table: each model's steps, predicted with what was
 fitted on the other models. ``--write`` puts what is fitted on all of them into the catalogue's [efficiency] tables.
 
 Each class of kernels is fitted by itself on its own measured column, by least squares of the logarithm (soft L1), each
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from kernel_steps import ACCELERATORS, errors, read_steps
-from kernel_work import Array, exchanges, kernels, neutral, work
 from scipy.optimize import least_squares
 
 from llmsim.cost.operators import SUSTAINED_FROM
 from llmsim.hardware import AcceleratorSpec, EfficiencySpec, load_accelerator
+from tools.kernel_steps import ACCELERATORS, errors, read_steps
+from tools.kernel_work import Array, exchanges, kernels, neutral, work
 
 CATALOGUE = Path(__file__).parent.parent / "llmsim" / "catalog" / "accelerators"
 STREAMED_HBM = 0.8
@@ -102,7 +102,7 @@ def _fit_products(dtype: str, rows: pd.DataFrame, stated: AcceleratorSpec, was: 
         each = np.hypot(flop / (peak * compute), have.hbm_bytes / (hbm * memory)) + launch_us * 1e-6
         return np.asarray((have.runs * each).sum(axis=1) + have.plain_s)
 
-    bounds = [(0.2, 0.7, 1.0), (0.7, 0.9, 1.0), (0.4, 0.8, 0.95), (0.5, 4.0, 15.0), (0.0, 100.0, 1000.0)]
+    bounds = [(0.2, 0.7, 1.0), (0.7, 0.9, 1.0), (0.4, 0.8, 0.95), (0.5, 4.0, 15.0), (0.0, 100.0, 512.0)]
     fits = {tile: fit(partial(predict, tile=tile), *_measured(rows, "op_gemm"), bounds) for tile in TILE_ROWS}
     tile = min(fits, key=lambda each: fits[each].cost)
     compute, sustained, memory, launch_us, depth = fits[tile].values

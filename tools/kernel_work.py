@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from kernel_steps import LAYOUT, batch_of, deployment_of
 from numpy.typing import NDArray
 
 from llmsim.cost.layers import attention_operators, experts_touched, stage_operators
 from llmsim.cost.operators import Collective, Operator
 from llmsim.deployment import layout
 from llmsim.hardware import AcceleratorSpec, EfficiencySpec
+from tools.kernel_steps import LAYOUT, batch_of, deployment_of
 
 Array = NDArray[np.float64]
 NO_WAY = 1e30

@@ -155,7 +155,7 @@ as positions in ``Batch``."""
 def _prefill(kernel: Operator, layers: float) -> _Prefill:
     return (
         Batch._fields.index(kernel.work),
-        layers * kernel.flop / kernel.flop_per_s,
+        layers * (kernel.flop + kernel.tile_flop) / kernel.flop_per_s,
         Batch._fields.index(kernel.read),
         layers * kernel.read_bytes / kernel.bytes_per_s,
         Batch._fields.index(kernel.rows),
@@ -171,7 +171,7 @@ def _root(kernel: Operator, layers: float, sequences: int) -> _Root:
     memory = [0.0, layers * kernel.fixed_bytes / kernel.bytes_per_s]
     context = _CONTEXT
     for side, name, seconds_each in (
-        (compute, kernel.work, layers * kernel.flop / kernel.flop_per_s),
+        (compute, kernel.work, layers * (kernel.flop + kernel.tile_flop) / kernel.flop_per_s),
         (memory, kernel.read, layers * kernel.read_bytes / kernel.bytes_per_s),
         (memory, kernel.rows, layers * kernel.row_bytes / kernel.bytes_per_s),
     ):

@@ -251,9 +251,7 @@ class _Kernels:
         values; decode works on the latent vectors themselves, in queries and outputs absorbed by the same
         matrix (DeepSeek-V2, section 2.1.2)."""
         deployment, mla = self.deployment, self.deployment.model.mla
-        matrix = layout.latent_matrix(deployment)
         assert mla is not None
-        assert matrix is not None
         heads = deployment.model.num_attention_heads // deployment.tensor_parallel_size
         query, value = mla.qk_nope_head_dim + mla.qk_rope_head_dim, mla.v_head_dim
         latent = mla.kv_lora_rank + mla.qk_rope_head_dim
@@ -264,13 +262,6 @@ class _Kernels:
             "bytes_per_s": accelerator.hbm_bandwidth_bytes_per_s * efficiency.decode_attention_hbm,
             "launch_s": MLA_LAUNCH_S,
         }
-        expand = replace(
-            self.product(matrix, 1, "prefill_tokens"),
-            row_bytes=0.0,
-            work="prefill_context_tokens",
-            read="prefill_context_tokens",
-            read_bytes=(matrix.inputs + matrix.outputs) * self._activation_bytes,
-        )
         prefill = Operator(
             name="prefill_attention",
             rows="prefill_tokens",
@@ -291,7 +282,24 @@ class _Kernels:
             read_bytes=layout.kv_bytes_per_token(deployment),
             **common,
         )
-        return AttentionOperators([expand, prefill], [self.product(matrix, 1, "decode_sequences"), decode])
+        expand, absorb = self._latent_products()
+        return AttentionOperators([expand, prefill], [absorb, decode])
+
+    def _latent_products(self) -> tuple[Operator, Operator]:
+        """MLA's expansion of latent vectors in prefill, and what decode absorbs of it: work of attention, as it goes
+        with the context, so that a batch's own tokens neither fill tiles nor lower the clock."""
+        matrix = layout.latent_matrix(self.deployment)
+        assert matrix is not None
+        product = replace(self.product(matrix, 1, "decode_sequences"), sustained=1.0, tile_rows=1)
+        expand = replace(
+            product,
+            rows="prefill_tokens",
+            row_bytes=0.0,
+            work="prefill_context_tokens",
+            read="prefill_context_tokens",
+            read_bytes=(matrix.inputs + matrix.outputs) * self._activation_bytes,
+        )
+        return expand, product
 
     def _scales(self, dtype: str) -> str | None:
         """The efficiency key of fp8 products with a scale a block, which other kernels compute; None

@@ -136,6 +136,22 @@ def _requested_bytes(deployment: "Deployment", weights: float, rest: Overheads) 
     return used + (total - used) * deployment.free_gpu_memory_fraction
 
 
+def grouped_concurrency(deployment: "Deployment", tokens: int) -> float:
+    """Requests of ``tokens`` tokens that the pool holds when windowed layers keep only what they may still attend to.
+
+    vLLM keeps blocks for groups of layers; a windowed one holds the window less one, an iteration's tokens, and a block
+    that straddles (``v1/kv_cache_interface.py``, ``SlidingWindowSpec.max_memory_usage_bytes``).
+    """
+    rank, model, size = fullest_rank(deployment), deployment.model, deployment.block_size
+    share = model.sliding_window_layers / model.num_hidden_layers
+    full = -(-tokens // size)
+    near = full
+    if model.sliding_window is not None:
+        batched = overheads(deployment).tokens or tokens
+        near = min(full, -(-min(model.sliding_window - 1 + batched, tokens) // size) + 1)
+    return rank.num_gpu_blocks / (full * (1 - share) + near * share)
+
+
 def _notes(deployment: "Deployment") -> tuple[str, ...]:
     windows = deployment.model.sliding_window_layers
     if 0 < windows < deployment.model.num_hidden_layers:

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from llmsim.units import NS_PER_S
 from llmsim.workload.random_streams import stream
-from llmsim.workload.readers import ColumnMapping, read_trace
+from llmsim.workload.readers import ColumnMapping, format_of, read_trace
 from llmsim.workload.readers.servegen import is_servegen
 from llmsim.workload.servegen import ServeGenWorkload
 from llmsim.workload.stamps import shared_grid_ns, spread
 from llmsim.workload.table import Ints, RequestTable
-from llmsim.workload.trace import TraceWorkload
 
 SHARES = {
     "min": 0.0,
@@ -96,8 +95,7 @@ def read_recorded(
             table = ServeGenWorkload(path=path, duration_s=SERVEGEN_S, requests=requests).generate(0)
             notes = [f"drawn with seed 0 from the description of clients; the first {SERVEGEN_S:g} s of it"]
             return Recorded(table, True, notes)
-        workload = TraceWorkload(path=path, format=form, columns=columns)
-        known = workload.file_format()
+        known = format_of(path, form) if columns is None else columns.format()
         table = read_trace(path, known, requests, skip_bad_rows=True)
     return Recorded(table, known.timed, [str(each.message).removeprefix(f"{path}: ") for each in caught])
 
@@ -110,7 +108,7 @@ def describe(recorded: Recorded) -> Description:
     counts = np.bincount(table.client, minlength=len(table.client_names)).tolist()
     arrival_ns = _own_arrivals_ns(table)
     facts = None
-    if recorded.timed and arrival_ns[-1]:
+    if recorded.timed and np.ptp(arrival_ns):
         facts = _arrival_facts(spread(arrival_ns, None, stream(0, "workload/trace/arrivals")))
     return Description(
         requests=len(table),
@@ -151,7 +149,7 @@ def prefix_hits(table: RequestTable) -> tuple[Ints, Ints]:
     hits, sources = np.zeros(len(table), np.int64), np.full(len(table), -1, np.int64)
     if len(table.segment_offsets) == 1:
         return hits, sources
-    seen: dict[tuple[int, int, int], tuple[int, int]] = {}
+    seen: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     nodes: dict[tuple[int, int, int, int], int] = {}
     columns = (table.segment_stream, table.segment_start, table.segment_tokens)
     pieces = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -161,12 +159,16 @@ def prefix_hits(table: RequestTable) -> tuple[Ints, Ints]:
         node, hitting = 0, True
         for source_stream, start, tokens in [*prompt, (-1 - row, 0, output)]:
             edge = (node, source_stream, start)
-            known, source = seen.get(edge, (0, -1))
-            if hitting and known:
-                hits[row] += min(known, tokens)
-                sources[row] = source
-            hitting = hitting and known >= tokens
-            seen[edge] = (max(known, tokens), row if tokens >= known else source)
+            earlier = seen.setdefault(edge, [])
+            if hitting and earlier:
+                common = min(earlier[0][0], tokens)
+                hits[row] += common
+                sources[row] = next(source for known, source in reversed(earlier) if known >= common)
+            hitting = hitting and bool(earlier) and earlier[0][0] >= tokens
+            # Rows with their tokens, later rows with fewer: an earlier row with no more is of no use.
+            while earlier and earlier[-1][0] <= tokens:
+                earlier.pop()
+            earlier.append((tokens, row))
             node = nodes.setdefault((*edge, tokens), len(nodes) + 1)
     return hits, sources
 
@@ -231,7 +233,7 @@ def _oddities_of_times(arrival_ns: Ints) -> list[str]:
         oddities.append(f"{tied:,} requests ({tied / len(arrival_ns):.1%}) share their instant with another")
     if len(arrival_ns) > 1 and not np.any(arrival_ns % NS_PER_S) and not step_ns:
         oddities.append("all times are whole seconds")
-    if len(arrival_ns) > 1 and not arrival_ns[-1]:
+    if len(arrival_ns) > 1 and not np.ptp(arrival_ns):
         oddities.append("all requests arrive at one instant")
     return oddities
 

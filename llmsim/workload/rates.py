@@ -70,9 +70,11 @@ class Curve:
         """The integral from 0 to ``time_s``."""
         passed, end_s = self._passed(), self.times_s[-1]
         periods, rest = divmod(time_s, end_s) if self.repeats else (0.0, min(time_s, end_s))
-        rate = np.interp(rest, self.times_s, self.relative)
         at = max(int(np.searchsorted(self.times_s, rest, side="left")) - 1, 0)
-        within = (self.relative[at] + rate) / 2 * (rest - self.times_s[at])
+        first, last = self.relative[at : at + 2]
+        begin_s, finish_s = self.times_s[at : at + 2]
+        rate = first + (last - first) * (rest - begin_s) / (finish_s - begin_s)
+        within = (first + rate) / 2 * (rest - begin_s)
         beyond = 0.0 if self.repeats else max(time_s - end_s, 0.0) * self.relative[-1]
         return float(periods * passed[-1] + passed[at] + within + beyond)
 

@@ -1,6 +1,6 @@
 """How much of their prompts requests have in common with earlier ones, as statistics of a trace."""
 
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, model_validator
@@ -10,29 +10,33 @@ from llmsim.workload.arrivals import Floats
 from llmsim.workload.readers.prefixes import reused_segments
 from llmsim.workload.table import Ints, Segments
 
+Share = Annotated[float, Field(ge=0, le=1)]
 _TRIED = 64
 """Rows looked at on each side of where the source should be."""
 
 
 @specification
 class PrefixReuse:
-    """Prompts that begin like earlier ones: how far, and how long after.
+    """Prompts that begin like earlier ones: how many, how far, and how long after.
 
-    Each tuple of numbers holds quantiles at even shares from 0 to 1.
+    Groups are of equally many prompts, shortest first; quantiles are at even shares from 0 to 1.
     """
 
     common_tokens: NonNegativeInt
     """Tokens with which every prompt begins."""
-    share_by_prompt: tuple[tuple[NonNegativeFloat, ...], ...] = Field(min_length=1)
-    """Share of a prompt that an earlier one, with its answer, began with: for each of equally large groups of
-    prompts, shortest first."""
+    reusing: tuple[Share, ...] = Field(min_length=1)
+    """For each group the share of prompts that an earlier one, with its answer, shares more with than that."""
+    reused_share: tuple[tuple[Share, ...], ...]
+    """For each group quantiles of how much of such a prompt is shared."""
     after_s: tuple[NonNegativeFloat, ...] = Field(min_length=2)
-    """Time since the last prompt with these tokens, of prompts that share more than the common ones."""
+    """Quantiles of the time since the last prompt with these tokens."""
 
     @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if any(len(shares) < 2 or max(shares) > 1 for shares in self.share_by_prompt):
-            raise ValueError("share_by_prompt needs two or more shares from 0 to 1 in each group")
+    def _groups(self) -> Self:
+        if len(self.reused_share) != len(self.reusing):
+            raise ValueError(f"{len(self.reusing)} groups of reusing but {len(self.reused_share)} of reused_share")
+        if any(len(shares) < 2 for shares in self.reused_share):
+            raise ValueError("reused_share needs two or more quantiles in each group")
         return self
 
     def segments(
@@ -47,23 +51,33 @@ class PrefixReuse:
         """Prompts of these lengths with so much in common.
 
         ``prompt_shares`` are the prompts' places among all, ``reuse_shares`` and ``after`` even draws from 0 to 1.
-        Sources are sought around the time they should have arrived; where none is long enough the longest serves.
+        Sources are sought around the time they should have arrived, each continued by one prompt, as in a
+        conversation; where none is long enough the longest of the last ones serves.
         """
-        group = (prompt_shares * len(self.share_by_prompt)).astype(np.int64)
-        laws = np.array([_even(shares, reuse_shares) for shares in self.share_by_prompt])
-        reused = (laws[group, np.arange(len(prompts))] * prompts).astype(np.int64)
-        reused = np.maximum(reused, np.minimum(self.common_tokens, prompts - 1))
+        group = (prompt_shares * len(self.reusing)).astype(np.int64)
+        reusing = np.array(self.reusing)[group]
+        draws = 1 - (1 - reuse_shares) / np.maximum(reusing, 1e-12)
+        laws = np.array([_even(shares, draws.clip(min=0.0)) for shares in self.reused_share])
+        deep = (laws[group, np.arange(len(prompts))] * prompts).astype(np.int64)
+        reused = np.where(draws > 0, deep, 0).clip(min=np.minimum(self.common_tokens, prompts - 1))
         wanted = np.searchsorted(arrival_s, arrival_s - _even(self.after_s, after))
         wanted_rows: list[int] = wanted.tolist()
         known: list[int] = (prompts + outputs).tolist()
 
+        taken = np.zeros(len(prompts), np.bool_).tolist()
+
         def near(row: int, tokens: int) -> int:
+            if tokens <= self.common_tokens:
+                return -1
             middle = min(wanted_rows[row], row - 1)
-            for step in range(_TRIED):
-                for place in (middle - step, middle + step):
-                    if 0 <= place < row and known[place] >= tokens:
-                        return place
-            return max(range(max(0, row - _TRIED), row), key=lambda each: known[each], default=-1)
+            places = (place for step in range(_TRIED) for place in (middle - step, middle + step))
+            fits = (place for place in places if 0 <= place < row and known[place] >= tokens and not taken[place])
+            source = next(fits, -1)
+            if source < 0:
+                source = max(range(max(0, row - _TRIED), row), key=lambda each: known[each], default=-1)
+            if source >= 0:
+                taken[source] = True
+            return source
 
         return reused_segments(prompts, outputs, reused, near, self.common_tokens)
 

@@ -99,10 +99,7 @@ class ServeGenWorkload:
         clients = read_servegen(self.path)
         end_s = np.inf if self.duration_s is None else self.start_s + self.duration_s
         chosen = [_within(client, self.start_s, end_s) for client in clients]
-        last_s = max((client.windows[-1].start_s + WINDOW_S for client in chosen if client.windows), default=0.0)
-        span_s = min(end_s, last_s) - self.start_s
-        expected = sum(window.rate_per_s * WINDOW_S for client in chosen for window in client.windows)
-        scale = 1.0 if self.rate_per_s is None or not expected else self.rate_per_s * span_s / expected
+        scale = 1.0 if self.rate_per_s is None else self._scale(chosen, end_s)
         parts = [_requests(client, scale, self.start_s, end_s, seed) for client in chosen]
         arrival_s, prompts, outputs = (np.concatenate(column) for column in zip(*parts, strict=True))
         if not len(arrival_s):
@@ -115,6 +112,16 @@ class ServeGenWorkload:
             client_names=tuple(client.name for client in chosen),
         )
         return table if self.requests is None else table.take(np.arange(min(self.requests, len(table))))
+
+    def _scale(self, clients: list[ServeGenClient], end_s: float) -> float:
+        """By what all rates are multiplied so that their mean is the one asked for."""
+        windows = [window for client in clients for window in client.windows]
+        end_s = min(end_s, max((window.start_s + WINDOW_S for window in windows), default=0.0))
+        expected = sum(
+            window.rate_per_s * (min(window.start_s + WINDOW_S, end_s) - max(window.start_s, self.start_s))
+            for window in windows
+        )
+        return (self.rate_per_s or 0.0) * (end_s - self.start_s) / expected if expected else 1.0
 
 
 def _within(client: ServeGenClient, start_s: float, end_s: float) -> ServeGenClient:

@@ -10,6 +10,7 @@ from llmsim import catalog
 from llmsim.cost import AnalyticCost
 from llmsim.cost.collectives import all_gather, all_reduce
 from llmsim.cost.layers import attention_operators, experts_touched, stage_operators
+from llmsim.cost.operators import Operator
 from llmsim.deployment import Deployment, layout
 from llmsim.model import ModelSpec, load_model
 from tests.cost.factories import (
@@ -152,6 +153,21 @@ class TestCollectives:
         operators = stage_operators(deployment, layout.stages(deployment)[0]).on_tokens
         assert [each.count for each in operators if each.name == "all_reduce"] == [65]
 
+    def test_parallel_attention_and_mlp_are_added_up_at_once(self) -> None:
+        deployment = a_deployment("falcon-40b", tensor_parallel_size=8)
+        operators = stage_operators(deployment, layout.stages(deployment)[0]).on_tokens
+        assert [each.count for each in operators if each.name == "all_reduce"] == [61]
+
+    def test_rings_between_nodes_use_the_links_of_all_accelerators_of_a_node(self) -> None:
+        deployment = a_deployment("llama-3.1-405b", tensor_parallel_size=16)
+        across = all_reduce(deployment, "r", 1, 1000, 16)
+        ring = deployment.accelerator.efficiency.ring_link
+        assert across.ring_bytes_per_s == pytest.approx(min(450e9, 8 * 50e9) * ring)
+        assert across.one_shot_bytes_per_s <= 50e9
+
+    def test_a_mesh_does_not_add_in_a_switch(self) -> None:
+        assert all_reduce(a_deployment(accelerator="mi300x"), "r", 1, 1000, 8).ring_bytes == 1750
+
     def test_experts_of_other_ranks_are_reached_over_the_link(self) -> None:
         deployment = a_deployment("mixtral-8x7b", data_parallel_size=8, enable_expert_parallel=True)
         batch = a_decode(4, 100)
@@ -161,6 +177,39 @@ class TestCollectives:
     def test_more_accelerators_than_a_node_has_use_the_link_between_nodes(self) -> None:
         inside, across = (a_deployment(tensor_parallel_size=size).link(size) for size in (8, 16))
         assert inside.bandwidth_bytes_per_s > across.bandwidth_bytes_per_s
+
+
+class TestKernels:
+    def test_eight_bit_products_make_their_inputs_on_the_way(self) -> None:
+        """Of each token 3 bytes an input, 16 bit read and 8 written; an 8B has inputs of 3 x 4096 and 14336."""
+        operators = {each.name: each for each in on_tokens(a_deployment(quantization="fp8"))}
+        assert operators["quantize"].row_bytes == 3 * 32 * (3 * 4096 + 14336)
+        assert "quantize" not in {each.name for each in on_tokens(a_deployment(quantization="int4"))}
+
+    def test_more_rows_than_a_tile_are_computed_in_whole_tiles(self) -> None:
+        operator = replace(PRODUCT, tile_rows=128)
+        times = operator.account({"tokens": np.array([100, 128, 129, 200, 256])}).compute_s
+        assert times[0] < times[1] < times[2] == times[3] == times[4]
+
+    def test_work_beyond_the_first_thousands_goes_at_the_sustained_rate(self) -> None:
+        operator = replace(PRODUCT, sustained=0.5)
+        short, long = operator.account({"tokens": np.array([4096, 8192])}).compute_s
+        assert long == pytest.approx(3 * short)
+
+    def test_time_that_is_no_work_is_not_counted_as_flop(self) -> None:
+        plain, busy = (
+            each.account({"tokens": np.array([1000])})
+            for each in (PRODUCT, replace(PRODUCT, tile_flop=1e9, padding_flop=1e9))
+        )
+        assert busy.compute_s == pytest.approx(3 * plain.compute_s)
+        assert busy.flop == plain.flop
+
+
+PRODUCT = Operator(name="p", count=1, rows="tokens", flop=1e9, flop_per_s=1e15, bytes_per_s=1e15, launch_s=0.0)
+
+
+def on_tokens(deployment: Deployment) -> list[Any]:
+    return stage_operators(deployment, layout.stages(deployment)[0]).on_tokens
 
 
 def test_products_of_a_layer_by_hand() -> None:

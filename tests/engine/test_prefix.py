@@ -94,10 +94,10 @@ class Both:
         self.compare()
 
     def admit(self, twin: Twin) -> None:
-        """Look the request up and admit it if it fits; an answer is known before it is asked about."""
+        """Look the request up and admit it if it fits; an answer is complete before it is asked about."""
         for author, tokens in twin.authors:
             writer = self.twins[author]
-            if writer.sequence.emitted < tokens:
+            if not writer.ended and writer.computed < writer.sequence.prompt_tokens + tokens:
                 return
             if writer.running:
                 self.cache.register(writer.sequence, writer.computed)

@@ -12,9 +12,12 @@ from numpy.random import Generator
 
 from llmsim.cluster.router import LeastOutstanding, RoundRobin, SessionAffinity
 from llmsim.cost import AnalyticCost, LinearCost
+from llmsim.engine.orca import OrcaScheduler
+from llmsim.engine.static import StaticScheduler
+from llmsim.engine.vllm_v0 import VllmV0Scheduler
 from llmsim.scenario import Pool, Scenario
 from llmsim.workload import RequestTable
-from tests.factories import Requests, a_model, a_pool, a_scenario
+from tests.factories import SCHEDULER_SETTINGS, Requests, a_model, a_pool, a_scenario
 
 MOST_REQUESTS = 40
 WINDOW_TOKENS = 48
@@ -27,13 +30,17 @@ def draw_scenario(seed: int, requests: int = MOST_REQUESTS, **given: Any) -> Sce
     """The scenario of a seed; fewer ``requests`` are the first ones of it. ``given`` replaces what was drawn:
     settings of every pool (see ``a_pool``), ``router``, ``horizon_s``, ``warm_up_s``."""
     rng = np.random.default_rng(seed)
-    settings = _settings(rng)
+    settings = {**_settings(rng), **given}
+    if (other := _other_scheduler(rng)) is not None and not given.keys() & SCHEDULER_SETTINGS:
+        settings = {name: value for name, value in settings.items() if name not in SCHEDULER_SETTINGS}
+        settings["scheduler"] = other
     run = {"horizon_s": None, "warm_up_s": 0.0}
     if rng.random() < 0.3:
         run = {"horizon_s": round(float(rng.uniform(0.2, 3.0)), 3), "warm_up_s": float(rng.choice([0.0, 0.1]))}
-    run = {name: given.pop(name, value) for name, value in run.items()}
-    router = given.pop("router", rng.choice([RoundRobin(), LeastOutstanding(), SessionAffinity()]))  # type: ignore[arg-type]
-    pools = [a_pool(**{**settings, **given})]
+    routers = (RoundRobin(), LeastOutstanding(), SessionAffinity())
+    run = {name: settings.pop(name, value) for name, value in run.items()}
+    router = settings.pop("router", routers[rng.integers(3)])
+    pools = [a_pool(**settings)]
     if rng.random() < 0.1 and "replicas" not in given:
         pools.append(replace(pools[0], name="second", num_gpu_blocks_override=4000, replicas=1))
     table = draw_table(rng, pools[0])
@@ -97,6 +104,13 @@ def _settings(rng: Generator) -> dict[str, Any]:
         "scheduler_reserve_full_isl": bool(livelocks or rng.random() < 0.5),
         "cost": _cost(rng),
     }
+
+
+def _other_scheduler(rng: Generator) -> StaticScheduler | OrcaScheduler | VllmV0Scheduler | None:
+    """A scheduler that is not vLLM's V1, now and then."""
+    seqs = int(rng.choice([1, 3, 64]))
+    others = (StaticScheduler(max_num_seqs=seqs), OrcaScheduler(max_num_seqs=seqs), VllmV0Scheduler(max_num_seqs=seqs))
+    return others[rng.integers(3)] if rng.random() < 0.2 else None
 
 
 def _cost(rng: Generator) -> LinearCost | AnalyticCost:

@@ -287,8 +287,8 @@ def test_correlated_lengths_keep_their_laws_and_leave_arrivals() -> None:
 def test_resampled_rows_keep_pairs_together(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,1\n1,20,2\n2,30,3\n")
-    client = Client(name="again", rate_per_s=2.0, lengths_of=TraceRows(path=Path("trace.csv"))).located(tmp_path)
-    table = a_table(client, requests=3_000)
+    client = Client(name="again", rate_per_s=2.0, lengths_of=TraceRows(path=Path("trace.csv")))
+    table = a_table(client.located(tmp_path), requests=3_000)
     np.testing.assert_array_equal(table.prompt_tokens, 10 * table.output_tokens)
     np.testing.assert_allclose(np.bincount(table.output_tokens)[1:], 1_000, atol=4 * np.sqrt(3_000 * 2 / 9))
     with pytest.raises(ValueError, match="there is no such file"):

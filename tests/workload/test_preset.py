@@ -8,7 +8,9 @@ from pydantic import ValidationError
 
 from llmsim.catalog import entry, names
 from llmsim.errors import ScenarioError
-from llmsim.workload import PresetWorkload, RequestTable, TraceWorkload
+from llmsim.workload import PresetWorkload, RequestTable, ServeGenWorkload, TraceWorkload
+from llmsim.workload.describe import Recorded, describe, prefix_hits
+from llmsim.workload.readers.servegen import is_servegen
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,81 @@ def test_a_change_of_rate_keeps_lengths_and_without_the_profile_gaps() -> None:
     np.testing.assert_array_equal(slow.prompt_tokens, fast.prompt_tokens)
     np.testing.assert_array_equal(slow.output_tokens, fast.output_tokens)
     np.testing.assert_allclose(slow.arrival_ns, 4 * fast.arrival_ns, atol=4)
+
+
+SOURCES = {
+    "azure-code-2023": "azure_llm_2023_code.csv",
+    "mooncake-conversation": "mooncake_conversation_first30min.jsonl",
+    "servegen-chat": "servegen_m-large_day0_arrivals.csv",
+    "reasoning": "servegen_deepseek-r1_day0_arrivals.csv",
+}
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def of_source(request: pytest.FixtureRequest, shared_data: Path) -> tuple[RequestTable, str]:
+    """The requests of a source, or drawn from its clients with another seed, and the preset's name."""
+    path = shared_data / "traces" / SOURCES[request.param]
+    if is_servegen(path):
+        return ServeGenWorkload(path=path, rate_per_s=5.0).generate(1), request.param
+    return TraceWorkload(path=path).generate(0), request.param
+
+
+class TestEachSource:
+    @pytest.mark.parametrize("column", ["prompt_tokens", "output_tokens"])
+    def test_quantiles_are_the_sources(self, of_source: tuple[RequestTable, str], column: str) -> None:
+        table, name = of_source
+        real, ours = getattr(table, column), getattr(PresetWorkload(name=name, requests=200_000).generate(0), column)
+        for share in (0.1, 0.25, 0.5, 0.75, 0.9, 0.95):
+            # Around a jump of the law a quantile is only known within the error of its share.
+            error = 3 * np.sqrt(share * (1 - share) / min(len(real), 200_000)) + 0.002
+            low, high = np.quantile(real, (max(share - error, 0), min(share + error, 1)))
+            assert 0.97 * low - 1 <= np.quantile(ours, share) <= 1.03 * high + 1, share
+
+    def test_prompts_and_outputs_correlate_as_in_the_source(self, of_source: tuple[RequestTable, str]) -> None:
+        from scipy.stats import spearmanr
+
+        table, name = of_source
+        ours = PresetWorkload(name=name, requests=50_000).generate(0)
+        real = spearmanr(table.prompt_tokens, table.output_tokens).statistic
+        assert spearmanr(ours.prompt_tokens, ours.output_tokens).statistic == pytest.approx(real, abs=0.05)
+
+
+def test_code_requests_are_as_bursty_as_the_traces(shared_data: Path) -> None:
+    real = TraceWorkload(path=shared_data / "traces" / "azure_llm_2023_code.csv").generate(0)
+    real_facts = describe(Recorded(real, True, [])).arrivals
+    assert real_facts is not None
+    drawn = [describe(Recorded(PresetWorkload(name="azure-code-2023").generate(seed), True, [])) for seed in range(5)]
+    facts = [each.arrivals for each in drawn if each.arrivals is not None]
+    assert np.mean([each.idc_1s for each in facts]) == pytest.approx(real_facts.idc_1s, rel=0.25)
+    assert np.mean([each.gap_cv for each in facts]) == pytest.approx(real_facts.gap_cv, rel=0.25)
+    assert np.mean([each.peak_second_per_s for each in facts]) == pytest.approx(real_facts.peak_second_per_s, rel=0.3)
+
+
+def test_mooncakes_prompts_are_reused_as_much_and_as_late_as_in_the_trace(shared_data: Path) -> None:
+    path = shared_data / "traces" / "mooncake_conversation_first30min.jsonl"
+    shares, medians_s = [], []
+    # Early prompts of the preset have no old ones to begin like.
+    begin_ns = 600 * 10**9
+    for table in (TraceWorkload(path=path).generate(0), PresetWorkload(name="mooncake-conversation").generate(0)):
+        hits, sources = prefix_hits(table)
+        shares.append(hits.sum() / table.prompt_tokens.sum())
+        deep = hits > 512
+        later = deep & (table.arrival_ns > begin_ns)
+        medians_s.append(np.median((table.arrival_ns - table.arrival_ns[sources])[later]) / 1e9)
+        assert np.mean(deep) == pytest.approx(0.355, abs=0.03)
+    assert shares[1] == pytest.approx(shares[0], abs=0.03)
+    assert medians_s[1] == pytest.approx(medians_s[0], rel=0.25)
+
+
+def test_constructed_presets_take_rate_and_size() -> None:
+    table = PresetWorkload(name="rag", rate_per_s=9.0, duration_s=500.0).generate(0)
+    assert len(table) == pytest.approx(4_500, abs=4 * np.sqrt(4_500))
+    assert np.all(table.prompt_tokens > 500)
+    agents = PresetWorkload(name="agent").generate(0)
+    assert len(agents) == 2_000
+    assert agents.prompt_tokens.mean() == pytest.approx(8_596, rel=0.15)
+    assert agents.output_tokens.mean() == pytest.approx(182, rel=0.1)
+    assert set(PresetWorkload(name="batch-summarisation", requests=10).generate(0).priority) == {1}
 
 
 @pytest.mark.parametrize("name", names("workloads"))

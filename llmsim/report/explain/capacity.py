@@ -81,41 +81,15 @@ def _saturated(priced: Priced, prompt_tokens: int, output_tokens: int, sequences
         "sequences": sequences,
     }
     rate = ranks / found.request_s
+    whole, full = {**request, "request_time": found.request_s}, {"ranks": ranks, "request_time": found.request_s}
+    spent, tokens = "prompt + (output - 1) * step / sequences", {"rate": rate, "output": output_tokens}
     return [
         Line("prompt_s", "a prompt in full iterations", found.prompt_s, "s"),
         Line("decode_step_s", "a decode step, all slots full", found.decode_step_s, "s"),
-        Line(
-            "request_s",
-            "engine time of a request",
-            found.request_s,
-            "s",
-            "prompt + (output - 1) * step / sequences",
-            request,
-        ),
-        Line(
-            "requests_per_s",
-            "requests a second, at most",
-            rate,
-            "1/s",
-            "ranks / request_time",
-            {"ranks": ranks, "request_time": found.request_s},
-        ),
-        Line(
-            "output_tokens_per_s",
-            "output tokens a second",
-            rate * output_tokens,
-            "1/s",
-            "rate * output",
-            {"rate": rate, "output": output_tokens},
-        ),
-        Line(
-            "saturated_tpot_s",
-            "TPOT, full",
-            found.tpot_s,
-            "s",
-            "step / (1 - prompt / request_time)",
-            {**request, "request_time": found.request_s},
-        ),
+        Line("request_s", "engine time of a request", found.request_s, "s", spent, request),
+        Line("requests_per_s", "requests a second, at most", rate, "1/s", "ranks / request_time", full),
+        Line("output_tokens_per_s", "output tokens a second", rate * output_tokens, "1/s", "rate * output", tokens),
+        Line("saturated_tpot_s", "TPOT, full", found.tpot_s, "s", "step / (1 - prompt / request_time)", whole),
     ]
 
 

@@ -1,7 +1,7 @@
 """Where the memory goes: weights, overheads, the KV pool, and what would make a model fit that does not."""
 
 from llmsim.deployment import Deployment, MemoryLedger, layout
-from llmsim.deployment.memory import fullest_rank
+from llmsim.deployment.memory import fullest_rank, grouped_concurrency
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
@@ -18,7 +18,7 @@ def memory_section(deployment: Deployment, tokens_per_request: int) -> Section:
     if rank.num_gpu_blocks >= 2:
         section.lines += _pool(deployment, rank, tokens_per_request)
     section.lines.append(Line("fits", "fits", float(rank.num_gpu_blocks >= 2)))
-    section.notes += _notes(deployment, rank)
+    section.notes += _notes(deployment, rank, tokens_per_request)
     return section
 
 
@@ -123,7 +123,7 @@ def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]
     ]
 
 
-def _notes(deployment: Deployment, rank: MemoryLedger) -> list[str]:
+def _notes(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[str]:
     """Why it does not fit and what would; or the assumptions."""
     if rank.num_gpu_blocks < 2:
         lacking = 2 * rank.block_bytes - rank.kv_pool_bytes
@@ -133,6 +133,20 @@ def _notes(deployment: Deployment, rank: MemoryLedger) -> list[str]:
         )
         return [why, *(f"{each}." for each in remedies(deployment)), *rank.notes]
     try:
-        return list(deployment.ledger().notes)
+        return [*deployment.ledger().notes, *_grouped(deployment, tokens)]
     except ScenarioError as error:
         return [f"{error}."]
+
+
+def _grouped(deployment: Deployment, tokens: int) -> list[str]:
+    """How many requests layer groups hold, where windows make a difference."""
+    model = deployment.model
+    if not 0 < model.sliding_window_layers < model.num_hidden_layers:
+        return []
+    held = grouped_concurrency(deployment, tokens)
+    if held * -(-tokens // deployment.block_size) < 1.01 * fullest_rank(deployment).num_gpu_blocks:
+        return []
+    return [
+        f"In groups of layers, of which {model.sliding_window_layers} keep a window of {model.sliding_window:,} tokens "
+        f"and an iteration's, the pool would hold {held:,.0f} requests of {tokens:,} tokens."
+    ]

@@ -96,35 +96,18 @@ def _work(priced: Priced, batch: Batch) -> list[Line]:
         pairs = "flop_per_pair * layers * pairs"
     each = " / gpus" if gpus > 1 else ""
     total = f"2 * matrices * tokens + {pairs} + 2 * lm_head * sampled"
+    formula = f"({total}){each}" if each else total
+    read, share = least.hbm_bytes, flop_terms["attention"] / gpus / flop
+    named = {"flop": flop, "bytes": read, "peak": peak, "bandwidth": hbm, "gpus": gpus}
+    attention = {**named, "attention": flop_terms["attention"]}
     return [
-        Line("flop", "FLOPs of each GPU", flop, "FLOP", f"({total}){each}" if each else total, flop_terms),
-        Line("hbm_bytes", "bytes each GPU must read", least.hbm_bytes, "bytes", _kv_formula(deployment), moved),
-        Line(
-            "attention_share",
-            "attention's part of FLOPs",
-            flop_terms["attention"] / gpus / flop,
-            "",
-            "attention / gpus / flop" if each else "attention / flop",
-            {"attention": flop_terms["attention"], "flop": flop, "gpus": gpus},
-        ),
-        Line(
-            "intensity",
-            "intensity",
-            flop / least.hbm_bytes,
-            "FLOP/byte",
-            "flop / bytes",
-            {"flop": flop, "bytes": least.hbm_bytes},
-        ),
-        Line("ridge", "ridge point", peak / hbm, "FLOP/byte", "peak / bandwidth", {"peak": peak, "bandwidth": hbm}),
-        Line("compute_floor_s", "FLOPs at peak", flop / peak, "s", "flop / peak", {"flop": flop, "peak": peak}),
-        Line(
-            "memory_floor_s",
-            "bytes at full bandwidth",
-            least.hbm_bytes / hbm,
-            "s",
-            "bytes / bandwidth",
-            {"bytes": least.hbm_bytes, "bandwidth": hbm},
-        ),
+        Line("flop", "FLOPs of each GPU", flop, "FLOP", formula, flop_terms),
+        Line("hbm_bytes", "bytes each GPU must read", read, "bytes", _kv_formula(deployment), moved),
+        Line("attention_share", "attention's part of FLOPs", share, "", f"attention{each} / flop", attention),
+        Line("intensity", "intensity", flop / read, "FLOP/byte", "flop / bytes", named),
+        Line("ridge", "ridge point", peak / hbm, "FLOP/byte", "peak / bandwidth", named),
+        Line("compute_floor_s", "FLOPs at peak", flop / peak, "s", "flop / peak", named),
+        Line("memory_floor_s", "bytes at full bandwidth", read / hbm, "s", "bytes / bandwidth", named),
     ]
 
 

@@ -61,7 +61,10 @@ def format_of(path: Path, name: str = "auto") -> TraceFormat:
     if not line:
         raise ScenarioError(f"{path}: the first line is empty; {_known()}")
     if name != "auto":
-        return next(each for each in FORMATS if each.name == name)
+        named = next((each for each in FORMATS if each.name == name), None)
+        if named is None:
+            raise ScenarioError(f"{path}: unknown format '{name}'; allowed: auto, {', '.join(f.name for f in FORMATS)}")
+        return named
     best = max(FORMATS, key=lambda each: each.recognises(line))
     if best.recognises(line):
         return best
