@@ -252,7 +252,7 @@ class Replica:
                 sequence.first_token_ns = end
             else:
                 self._emit_again(sequence, end)
-            if sequence.preempted_ns >= 0:
+            if sequence.resumed_ns >= 0:
                 self._record_preemption(sequence, end)
         for sequence in (*plan.late, *plan.sampled):
             sequence.last_token_ns = end
