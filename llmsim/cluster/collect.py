@@ -143,7 +143,8 @@ class Collector:
         table, rows = self._table, ended[:, 0]
         outcome, reason = self._recorder.kinds()[ended[:, 1]].T
         fields = dict(zip(REQUEST_FIELDS, ended[:, 2:].T, strict=True))
-        self._last_ns = max(self._last_ns, int(fields["arrival_ns"].max(initial=0)))
+        came_ns = np.maximum(fields["arrival_ns"], fields["queued_ns"])
+        self._last_ns = max(self._last_ns, int(came_ns.max(initial=0)))
         sent = fields["arrival_ns"]
         sent = np.where((sent < 0) & (table.after[rows] < 0), table.arrival_ns[rows], sent)
         pools = np.array([*(stage.pool for stage in self._stages), ""], dtype=object)

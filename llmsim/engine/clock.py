@@ -63,7 +63,7 @@ class IterationClock:
         else:
             self.leaving[leaves] = [sequence]
             heapq.heappush(self._ends, leaves)
-        if sequence.finishes != leaves:
+        if first <= sequence.finishes < leaves:
             self.stopping.setdefault(sequence.finishes, []).append(sequence)
         if self.window is not None:
             self._join_window(sequence, first)
@@ -146,7 +146,7 @@ class IterationClock:
         return ends[0]
 
     def next_crossing(self) -> int | None:
-        """The next iteration before which a context reaches the sliding window."""
+        """The next iteration in which a windowed context does not grow any more."""
         heap = self._window_heap
         while heap and heap[0] not in self.window_crossings:
             heapq.heappop(heap)
@@ -162,9 +162,9 @@ class IterationClock:
             self._drop_window(sequence)
 
     def _crossing(self, sequence: Sequence) -> int:
-        """The first iteration in which the sequence attends to at least a whole window."""
+        """The first iteration in which the sequence attends to no more tokens than in the one before."""
         assert self.window is not None
-        return self.window - 1 - sequence.offset
+        return self.window - sequence.offset
 
     def _join_window(self, sequence: Sequence, first: int) -> None:
         crossing = self._crossing(sequence)

@@ -167,6 +167,8 @@ class Replica:
             elif sequence.preempted_ns >= 0:
                 sequence.resumed_ns = now
         for sequence in plan.preempted:
+            if sequence.preempted_ns >= 0:
+                self._record_preemption(sequence, NEVER)
             sequence.preempted_ns = now
         state.flights.append(plan)
         if self._decisions is not None:
@@ -250,6 +252,8 @@ class Replica:
                 sequence.first_token_ns = end
             else:
                 self._emit_again(sequence, end)
+            if sequence.resumed_ns >= 0:
+                self._record_preemption(sequence, end)
         for sequence in (*plan.late, *plan.sampled):
             sequence.last_token_ns = end
             sequence.emitted += 1
@@ -266,9 +270,6 @@ class Replica:
         gap = end - sequence.last_token_ns
         sequence.max_itl_ns = max(sequence.max_itl_ns, gap)
         self._recorder.stall(end, gap)
-        if sequence.preempted_ns >= 0:
-            self._record_preemption(sequence, end)
-            sequence.preempted_ns = sequence.resumed_ns = NEVER
 
     def _finish(self, sequence: Sequence) -> None:
         now = self.state.ended_ns
@@ -303,6 +304,7 @@ class Replica:
 
     def _record_preemption(self, sequence: Sequence, caught_up_ns: int) -> None:
         self._recorder.preemption(sequence.row, self.number, sequence.preempted_ns, sequence.resumed_ns, caught_up_ns)
+        sequence.preempted_ns = sequence.resumed_ns = NEVER
 
 
 def _forget(sequence: Sequence) -> None:

@@ -1,8 +1,9 @@
 """What a user sets of an engine, by vLLM's argument names: the scheduler, and its KV memory."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from llmsim.engine.orca import OrcaScheduler
 from llmsim.engine.static import StaticScheduler
@@ -10,10 +11,17 @@ from llmsim.engine.vllm import VllmScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
 from llmsim.specification import specification
 
+
+def _vllm_unless_said(given: Any) -> Any:
+    return {"kind": "vllm", **given} if isinstance(given, Mapping) else given
+
+
 SchedulerSpec = Annotated[
-    VllmScheduler | VllmV0Scheduler | OrcaScheduler | StaticScheduler, Field(discriminator="kind")
+    VllmScheduler | VllmV0Scheduler | OrcaScheduler | StaticScheduler,
+    Field(discriminator="kind"),
+    BeforeValidator(_vllm_unless_said),
 ]
-"""Every scheduler a scenario file can name."""
+"""Every scheduler a scenario file can name; without a kind it is vLLM's."""
 
 
 @specification

@@ -51,7 +51,7 @@ def test_a_batch_is_the_sum_over_its_sequences(
         contexts = [each.tokens + 1 for each in walked]
         assert clock.context() == sum(contexts)
         assert clock.window_context() == sum(min(context, window or context) for context in contexts)
-        assert clock.growing() == sum(window is None or context < window for context in contexts)
+        assert clock.growing() == sum(window is None or context <= window for context in contexts)
         due = needed(walked, block_size, most)
         assert clock.blocks_due() == due[0]
         assert clock.blocks_over(most) == sum(due)
@@ -60,7 +60,7 @@ def test_a_batch_is_the_sum_over_its_sequences(
         assert within == most or sum(due[: within + 1]) > free
         if walked:
             assert clock.next_leaving() == min(each.sequence.leaves for each in walked)
-        crossings = [iteration + window - c for c in contexts if c < window] if window is not None else []
+        crossings = [iteration + window + 1 - c for c in contexts if c <= window] if window is not None else []
         assert clock.next_crossing() == min(crossings, default=None)
         for early in [each for each in walked if each.sequence.row < 0 and iteration % 3 == 0]:
             clock.remove(early.sequence)
