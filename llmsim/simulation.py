@@ -11,6 +11,7 @@ from llmsim.engine.kv import BlockPool
 from llmsim.engine.prefix import PrefixCache, PromptKeys
 from llmsim.engine.replica import Replica
 from llmsim.engine.state import EngineState
+from llmsim.errors import ScenarioError
 from llmsim.results.metrics import summarise_measured
 from llmsim.results.record import RunFacts, RunRecord
 from llmsim.results.recorder import Recorder
@@ -34,6 +35,8 @@ def simulate(
         SimulationError: when an invariant of the simulation breaks.
     """
     table = scenario.workload.generate(scenario.seed)
+    if not len(table):
+        raise ScenarioError("the workload has no requests")
     level = scenario.run.record
     recorder = Recorder(len(table), level)
     env = Environment()

@@ -145,7 +145,7 @@ class TestCatalog:
         assert "h100-sxm" in found["accelerators"]
         assert "llama-3.1-8b" in found["models"]
         assert "azure-conversation-2023" in found["workloads"]
-        assert list(found["schedulers"]) == ["vllm"]
+        assert list(found["schedulers"]) == ["vllm", "vllm_v0", "orca", "static"]
         assert list(found["routers"]) == ["round_robin", "least_outstanding", "session_affinity"]
 
     def test_tables_are_for_people(self, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

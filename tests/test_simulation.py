@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from llmsim.cost import AnalyticCost
+from llmsim.engine.replica import MOST_PREEMPTIONS
 from llmsim.errors import ScenarioError
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from llmsim.workload import RequestTable
 from tests.factories import a_linear_cost, a_model, a_pool, a_scenario, a_table
+
 
 def a_real_scenario(table: RequestTable, **given: Any) -> Scenario:
     """Llama-3.1-8B on one H100, with the physics."""
@@ -167,7 +169,8 @@ def test_equals_do_not_preempt_one_another_for_ever() -> None:
             enable_prefix_caching=False,
         )
     )
-    assert results.record.requests["outcome"].tolist() == ["finished"] * 3
+    assert set(results.record.requests["outcome"]) <= {"finished", "aborted"}
+    assert results.record.requests["preemptions"].max() <= MOST_PREEMPTIONS
 
 
 def test_the_horizon_includes_what_happens_at_it() -> None:

@@ -84,7 +84,7 @@ class Collector:
         """Take what is left; returns the totals and the end of the window in nanoseconds."""
         self._recorder.flush()
         self._recorder.flush_requests()
-        end_ns = self._last_ns if self._open else self._end_ns
+        end_ns = max(self._last_ns, self._start_ns) if self._open else self._end_ns
         self._recorder.census.end_ns = end_ns
         self._recorder.census.advance(end_ns)
         return self._totals(end_ns), end_ns

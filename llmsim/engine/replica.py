@@ -20,6 +20,10 @@ from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.engine.state import EngineState
 from llmsim.results.recorder import Recorder, Run
 
+MOST_PREEMPTIONS = 100
+"""A request that has lost its blocks so often is aborted: the requests there are take them from one another for ever.
+Under heavy KV exhaustion a real server preempted no request more than 4 times."""
+
 
 class Replica:
     """One engine: its requests, its scheduler and its time."""
@@ -170,6 +174,8 @@ class Replica:
             if sequence.preempted_ns >= 0:
                 self._record_preemption(sequence, NEVER)
             sequence.preempted_ns = now
+            if sequence.preemptions >= MOST_PREEMPTIONS:
+                self.abort(sequence, "livelock")
         state.flights.append(plan)
         if self._decisions is not None:
             self._decisions.planned(plan, now, state)

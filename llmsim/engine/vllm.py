@@ -252,6 +252,9 @@ class VllmPolicy:
             spare = self._watermark if state.running else 0
             if state.blocks_for(target) - hits + hits_free + spare > state.kv.free:
                 return "kv"
+            if state.blocks_for(sequence.length) > state.kv.blocks:
+                return "kv"  # The real scheduler would start it again and again; its server does not let it come so
+                far.
             state.admit(plan, hits, tokens)
             budget -= tokens
         return "empty"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from llmsim.cluster.router import LeastOutstanding, Router, RoundRobin, SessionAffinity
+from llmsim.cluster.router import LeastOutstanding, RoundRobin, Router, SessionAffinity
 from llmsim.simulation import simulate
 from tests.factories import a_linear_cost, a_scenario, a_table
 

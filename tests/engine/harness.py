@@ -1,7 +1,7 @@
 """One engine driven by a plain loop: no SimPy, no recorder, no leaps.
 
-A second, straightforward reading of what a replica does: plan while an iteration may start, wait for the oldest, hand out
-its tokens. ``check`` is called after everything that touches KV memory.
+A second, straightforward reading of what a replica does: plan while an iteration may start, wait for the oldest, hand
+out its tokens. ``check`` is called after everything that touches KV memory.
 """
 
 from collections import deque

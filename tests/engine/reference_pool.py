@@ -1,7 +1,7 @@
 """A block pool as the real engine has it: every block with an id, every key as the tokens it stands for.
 
-The rules are those of vLLM's ``BlockPool``: the free list is a queue of ids; a block is taken from its head and loses its
-key; a released block without a key returns to the head, one with a key to the tail, a request's last block first; a
+The rules are those of vLLM's ``BlockPool``: the free list is a queue of ids; a block is taken from its head and loses
+its key; a released block without a key returns to the head, one with a key to the tail, a request's last block first; a
 lookup gives the oldest block that has the key.
 """
 

@@ -17,7 +17,7 @@ from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
 from llmsim.scenario import Pool, Scenario
 from llmsim.workload import RequestTable
-from tests.factories import SCHEDULER_SETTINGS, Requests, a_model, a_pool, a_scenario
+from tests.factories import SCHEDULER_SETTINGS, a_model, a_pool, a_scenario
 
 MOST_REQUESTS = 40
 WINDOW_TOKENS = 48

@@ -80,9 +80,7 @@ def test_every_request_ends_in_exactly_one_way(seed: int, requests: int) -> None
 def test_prompts_are_rejected_exactly_when_too_long(seed: int, requests: int) -> None:
     scenario = draw_scenario(seed, requests, horizon_s=None)
     results = simulate(scenario)
-    longest = [
-        pool.deployment().ledger().max_model_len for pool in scenario.pools for _ in range(pool.replicas)
-    ]
+    longest = [pool.deployment().ledger().max_model_len for pool in scenario.pools for _ in range(pool.replicas)]
     columns = results.record.requests
     served, rejected = columns["replica"] >= 0, columns["outcome"] == "rejected"
     assert np.all(columns["prompt_tokens"][served] < np.array(longest)[columns["replica"][served]])

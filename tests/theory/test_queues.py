@@ -1,8 +1,8 @@
 """Queueing theory through the real engine, configured as the server that the theory is about.
 
-One request at a time, one output token, and a cost per prompt token make an engine an M/G/1 server whose service time is
-proportional to the prompt. Several slots and a cost per iteration, whatever its batch, make it c servers whose service
-time is proportional to the output.
+One request at a time, one output token, and a cost per prompt token make an engine an M/G/1 server whose service time
+is proportional to the prompt. Several slots and a cost per iteration, whatever its batch, make it c servers whose
+service time is proportional to the output.
 """
 
 from math import factorial, sqrt
@@ -46,9 +46,9 @@ def waits(results: Results) -> Floats:
 def mean_wait(results: Results, steps_s: Floats, drift_s: float) -> tuple[float, float]:
     """The mean wait and the half-width of its 95 % confidence interval.
 
-    Each wait is weighted by ``step / drift``, where the step is what the request itself adds to the next one's wait: its
-    own work minus the gap after it. A step is independent of the wait before it and its mean, the drift, is known, so
-    the weight changes no expectation; but it makes what a busy period adds to the sum nearly constant, where plain
+    Each wait is weighted by ``step / drift``, where the step is what the request itself adds to the next one's wait:
+    its own work minus the gap after it. A step is independent of the wait before it and its mean, the drift, is known,
+    so the weight changes no expectation; but it makes what a busy period adds to the sum nearly constant, where plain
     waits would need ten times the requests. The interval is that of the regenerative method: a request that finds the
     system empty starts anew (Crane and Iglehart, "Simulating Stable Stochastic Systems III", 1975).
     """
