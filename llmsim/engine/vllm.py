@@ -253,8 +253,8 @@ class VllmPolicy:
             if state.blocks_for(target) - hits + hits_free + spare > state.kv.free:
                 return "kv"
             if state.blocks_for(sequence.length) > state.kv.blocks:
-                return "kv"  # The real scheduler would start it again and again; its server does not let it come so
-                far.
+                # The real scheduler would start it again and again, but its server refuses to start with such a pool.
+                return "kv"
             state.admit(plan, hits, tokens)
             budget -= tokens
         return "empty"

@@ -49,7 +49,10 @@ def test_decisions_are_the_same_until_an_output_ends_otherwise(seed: int, reques
     other_logs, ended_otherwise = decisions(scenario, other_outputs(table, seed))
     parted_ns = first_difference_ns(ended, ended_otherwise)
     for log, other in zip(logs, other_logs, strict=True):
-        before = [[step for step in each.steps if round(step["t"]) < round(parted_ns)] if parted_ns < 1e18 else
-        each.steps for each in (log, other)] assert [[step[name] for name in DECIDED] for step in before[0]] == [
+        before = [
+            [step for step in each.steps if round(step["t"]) < round(parted_ns)] if parted_ns < 1e18 else each.steps
+            for each in (log, other)
+        ]
+        assert [[step[name] for name in DECIDED] for step in before[0]] == [
             [step[name] for name in DECIDED] for step in before[1]
         ]

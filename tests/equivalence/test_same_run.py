@@ -88,11 +88,13 @@ def test_two_replicas_are_two_runs(seed: int, requests: int) -> None:
         mine = np.flatnonzero(chosen == replica)
         if not len(mine):
             continue
-        alone = simulate(replace(together, pools=[pool], router=LeastOutstanding(),
-        workload=Requests(table.take(mine)))).record got = without(rows(both.requests, mine), IDENTITY) assert
-        different_columns(got, without(alone.requests, IDENTITY)) == [] got = rows(both.iterations,
-        both.iterations["replica"] == replica) assert different_columns(without(got, IDENTITY),
-        without(alone.iterations, IDENTITY)) == []
+        alone = simulate(
+            replace(together, pools=[pool], router=LeastOutstanding(), workload=Requests(table.take(mine)))
+        ).record
+        got = without(rows(both.requests, mine), IDENTITY)
+        assert different_columns(got, without(alone.requests, IDENTITY)) == []
+        got = rows(both.iterations, both.iterations["replica"] == replica)
+        assert different_columns(without(got, IDENTITY), without(alone.iterations, IDENTITY)) == []
 
 
 @law
@@ -181,8 +183,10 @@ def test_one_slot_leaves_nothing_to_schedule_ahead(seed: int, requests: int) -> 
     table = table_of(scenario)
     by_length = replace(table, max_tokens=np.minimum(table.output_tokens, 5), output_tokens=table.output_tokens + 5)
     ahead, after = (
-        simulate(replace(scenario, workload=Requests(by_length), pools=[_scheduled(pool, ahead) for pool in
-        scenario.pools])) for ahead in (True, False)
+        simulate(
+            replace(scenario, workload=Requests(by_length), pools=[_scheduled(pool, ahead) for pool in scenario.pools])
+        )
+        for ahead in (True, False)
     )
     assert different_columns(ahead.record.requests, after.record.requests) == []
 
