@@ -141,9 +141,9 @@ class Replay:
 
         Stamps on a grid are spread over its step.
         """
-        from llmsim.workload.readers import format_of, read_trace
+        from llmsim.workload.readers import arrivals_of
 
-        arrival_ns = spread(read_trace(self.path, format_of(self.path, self.format)).arrival_ns, None, rng)
+        arrival_ns = spread(arrivals_of(self.path, self.format), None, rng)
         gaps = np.diff(arrival_ns).astype(np.float64)
         if not gaps.sum():
             raise ScenarioError(f"{self.path}: all arrive at once; a replay needs gaps")
@@ -168,7 +168,10 @@ def first_arrivals_s(process: ArrivalProcess, rate_per_s: float, count: int, rng
 def arrivals_until_s(process: ArrivalProcess, rate_per_s: float, end_s: float, rng: Generator) -> Floats:
     """All arrivals before ``end_s`` at a steady rate, in seconds."""
     expected = rate_per_s * end_s
-    gaps = process.gaps(int(expected + 4 * expected**0.5) + 16, rng)
-    while (times := np.cumsum(gaps) / rate_per_s)[-1] < end_s:
-        gaps = np.concatenate((gaps, process.gaps(len(gaps), rng)))
+    count = int(expected + 4 * expected**0.5) + 16
+    begin = rng.bit_generator.state
+    while (times := first_arrivals_s(process, rate_per_s, count, rng))[-1] < end_s:
+        # Drawn anew from the beginning: a replay does not begin anew in between, and a law draws the same first.
+        rng.bit_generator.state = begin
+        count *= 2
     return times[: np.searchsorted(times, end_s, side="left")]

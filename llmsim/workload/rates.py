@@ -212,18 +212,14 @@ class TraceRate:
         return self._steps().warp(steady_s)
 
     def _steps(self) -> Steps:
-        return steps_of(self.path, self.format, self.step_s)
+        from llmsim.workload.readers import arrivals_of
 
-
-def steps_of(path: Path, form: str, step_s: float) -> Steps:
-    """The rate of a trace in whole steps, relative to its mean."""
-    from llmsim.workload.readers import format_of, read_trace
-
-    arrival_ns = read_trace(path, format_of(path, form)).arrival_ns
-    per_step = np.bincount(arrival_ns // round(step_s * NS_PER_S))[: int(arrival_ns[-1] / NS_PER_S / step_s)]
-    if not len(per_step):
-        raise ScenarioError(f"{path}: the trace is shorter than a step of {step_s:g} s")
-    return Steps(step_s=step_s, relative=tuple((per_step / per_step.mean()).tolist()))
+        arrival_ns = arrivals_of(self.path, self.format)
+        per_step = np.bincount(arrival_ns // round(self.step_s * NS_PER_S))
+        per_step = per_step[: int(arrival_ns[-1] / NS_PER_S / self.step_s)]
+        if not len(per_step):
+            raise ScenarioError(f"{self.path}: the trace is shorter than a step of {self.step_s:g} s")
+        return Steps(step_s=self.step_s, relative=tuple((per_step / per_step.mean()).tolist()))
 
 
 RateProfile = Annotated[Steps | Ramp | Diurnal | Spikes | TraceRate, Field(discriminator="kind")]

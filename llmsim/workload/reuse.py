@@ -54,32 +54,34 @@ class PrefixReuse:
         Sources are sought around the time they should have arrived, each continued by one prompt, as in a
         conversation; where none is long enough the longest of the last ones serves.
         """
-        group = (prompt_shares * len(self.reusing)).astype(np.int64)
-        reusing = np.array(self.reusing)[group]
-        draws = 1 - (1 - reuse_shares) / np.maximum(reusing, 1e-12)
-        laws = np.array([_even(shares, draws.clip(min=0.0)) for shares in self.reused_share])
-        deep = (laws[group, np.arange(len(prompts))] * prompts).astype(np.int64)
-        reused = np.where(draws > 0, deep, 0).clip(min=np.minimum(self.common_tokens, prompts - 1))
+        reused = self._reused_tokens(prompts, prompt_shares, reuse_shares)
         wanted = np.searchsorted(arrival_s, arrival_s - _even(self.after_s, after))
         wanted_rows: list[int] = wanted.tolist()
         known: list[int] = (prompts + outputs).tolist()
-
-        taken = np.zeros(len(prompts), np.bool_).tolist()
+        taken = [False] * len(prompts)
 
         def near(row: int, tokens: int) -> int:
             if tokens <= self.common_tokens:
                 return -1
             middle = min(wanted_rows[row], row - 1)
-            places = (place for step in range(_TRIED) for place in (middle - step, middle + step))
-            fits = (place for place in places if 0 <= place < row and known[place] >= tokens and not taken[place])
-            source = next(fits, -1)
-            if source < 0:
-                source = max(range(max(0, row - _TRIED), row), key=lambda each: known[each], default=-1)
-            if source >= 0:
-                taken[source] = True
-            return source
+            for step in range(_TRIED):
+                for place in (middle - step, middle + step):
+                    if 0 <= place < row and known[place] >= tokens and not taken[place]:
+                        taken[place] = True
+                        return place
+            return max(range(max(0, row - _TRIED), row), key=lambda each: known[each], default=-1)
 
         return reused_segments(prompts, outputs, reused, near, self.common_tokens)
+
+    def _reused_tokens(self, prompts: Ints, prompt_shares: Floats, reuse_shares: Floats) -> Ints:
+        """How many tokens of each prompt an earlier one has."""
+        group = (prompt_shares * len(self.reusing)).astype(np.int64)
+        reusing = np.array(self.reusing)[group]
+        draws = 1 - (1 - reuse_shares) / np.maximum(reusing, 1e-12)
+        laws = np.array([_even(shares, draws.clip(min=0.0)) for shares in self.reused_share])
+        deep = (laws[group, np.arange(len(prompts))] * prompts).astype(np.int64)
+        common = np.minimum(self.common_tokens, prompts - 1)
+        return np.maximum(np.where(draws > 0, deep, 0), common)
 
 
 def _even(values: tuple[float, ...], shares: Floats) -> Floats:

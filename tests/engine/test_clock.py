@@ -33,7 +33,7 @@ def needed(walked: list[Walked], block_size: int, iterations: int) -> list[int]:
     return [sum((each.tokens + i) % block_size == 0 for each in walked) for i in range(iterations)]
 
 
-@settings(max_examples=120, derandomize=True, deadline=None, database=None)
+@settings(max_examples=80, derandomize=True, deadline=None, database=None)
 @given(
     st.lists(decodes(), max_size=12),
     st.sampled_from([1, 2, 5, 16]),

@@ -12,7 +12,7 @@ from tests.engine.harness import Harness
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
 from tests.factories import Requests
 
-law = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+law = settings(max_examples=75, derandomize=True, deadline=None, database=None)
 drawn = given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
 
 

@@ -166,7 +166,7 @@ class Both:
         return -(-tokens // self.size)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, database=None)
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 1_000_000), st.sampled_from([1, 2, 4]), st.integers(12, 60), st.integers(1, 150), st.booleans())
 def test_hits_free_blocks_and_keys_are_those_of_a_pool_with_ids(
     seed: int, block_size: int, blocks: int, steps: int, often: bool

@@ -40,7 +40,7 @@ def first_difference_ns(left: Any, right: Any) -> float:
     return float(np.nanmin(ends[:, differ])) * 1e9 if differ.any() else float("inf")
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, database=None)
+@settings(max_examples=75, derandomize=True, deadline=None, database=None)
 @given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
 def test_decisions_are_the_same_until_an_output_ends_otherwise(seed: int, requests: int) -> None:
     scenario = draw_scenario(seed, requests)

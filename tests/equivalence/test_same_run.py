@@ -20,7 +20,7 @@ from tests.equivalence.compare import differences, different_columns, rows, time
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
 from tests.factories import Requests, a_linear_cost
 
-law = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+law = settings(max_examples=40, derandomize=True, deadline=None, database=None)
 drawn = given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
 
 IDENTITY = ("request_id", "replica")

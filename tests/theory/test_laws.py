@@ -20,7 +20,7 @@ from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
 seeds = st.integers(0, 100_000)
 sizes = st.integers(1, MOST_REQUESTS)
 over_drawn_scenarios = given(seed=seeds, requests=sizes)
-law = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+law = settings(max_examples=75, derandomize=True, deadline=None, database=None)
 
 Preemption = tuple[int, int, int, int]
 """Row, and when it lost its blocks, was admitted again, and emitted its next token; -1 for what never came."""

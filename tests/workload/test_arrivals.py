@@ -89,6 +89,9 @@ def test_a_replay_has_the_gaps_of_the_trace_again_and_again(tmp_path: Path) -> N
     path.write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1,1,1\n4,1,1\n6,1,1\n")
     assert Replay(path=path).gaps(5, rng()).tolist() == [0.5, 1.5, 1.0, 0.5, 1.5]
     assert first_arrivals_s(Replay(path=path), 4.0, 3, rng())[-1] == pytest.approx(3 / 4)
+    # More gaps than expected are needed before the end: they go on where the trace is, not from its beginning.
+    steady = first_arrivals_s(Replay(path=path), 10.0, 400, rng())
+    np.testing.assert_array_equal(arrivals_until_s(Replay(path=path), 10.0, 5.0, rng()), steady[steady < 5.0])
     path.write_text("arrival_s,prompt_tokens,output_tokens\n5,1,1\n5,1,1\n")
     with pytest.raises(ScenarioError, match="all arrive at once; a replay needs gaps"):
         Replay(path=path).gaps(5, rng())
@@ -114,7 +117,7 @@ def test_more_requests_begin_with_the_same(process: Poisson | Gamma | Constant) 
     np.testing.assert_array_equal(few, many[:100])
 
 
-@pytest.mark.parametrize("process", [Poisson(), Gamma(cv=8.0), Constant()])
+@pytest.mark.parametrize("process", [Poisson(), Gamma(cv=8.0), Constant(), OnOff(on_share=0.05, burst_requests=90.0)])
 def test_arrivals_until_are_the_first_arrivals_before_the_end(process: Poisson | Gamma | Constant) -> None:
     times = first_arrivals_s(process, 2.0, 20_000, rng())
     np.testing.assert_array_equal(arrivals_until_s(process, 2.0, 300.0, rng()), times[times < 300])

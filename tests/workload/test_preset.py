@@ -131,10 +131,10 @@ class TestEachSource:
     @pytest.mark.parametrize("column", ["prompt_tokens", "output_tokens"])
     def test_quantiles_are_the_sources(self, of_source: tuple[RequestTable, str], column: str) -> None:
         table, name = of_source
-        real, ours = getattr(table, column), getattr(PresetWorkload(name=name, requests=200_000).generate(0), column)
+        real, ours = getattr(table, column), getattr(PresetWorkload(name=name, requests=60_000).generate(0), column)
         for share in (0.1, 0.25, 0.5, 0.75, 0.9, 0.95):
             # Around a jump of the law a quantile is only known within the error of its share.
-            error = 3 * np.sqrt(share * (1 - share) / min(len(real), 200_000)) + 0.002
+            error = 3 * np.sqrt(share * (1 - share) / min(len(real), 60_000)) + 0.002
             low, high = np.quantile(real, (max(share - error, 0), min(share + error, 1)))
             assert 0.97 * low - 1 <= np.quantile(ours, share) <= 1.03 * high + 1, share
 

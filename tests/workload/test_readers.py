@@ -188,6 +188,8 @@ class TestMapping:
             ("ts,in,out\n1,2,3\n2,NaN,3\n", "line 3: in 'NaN' is not a whole number >= 1"),
             ("ts,in,out\n1,2,3\n2,-4,3\n", "line 3: in '-4' is not a whole number >= 1"),
             ("ts,in,out\n1,2,3\n2,4,0x1f\n", "line 3: out '0x1f' is not a whole number"),
+            ("ts,in,out\n1,2,3\n2,4,1_000\n", "line 3: out '1_000' is not a whole number"),
+            ("ts,in,out\n1,2,3\n2,4,5.0\n", "line 3: out '5.0' is not a whole number"),
             (f"ts,in,out\n1,2,3\n2,{10**20},3\n", "line 3: in '10+' is too large"),
             ("ts,in,out\n1e300,2,3\n", "line 2: ts '1e300' is too large a number of milliseconds"),
         ],
@@ -348,7 +350,7 @@ class TestShareGpt:
         assert read_trace(path, ShareGptFormat(count=len)).output_tokens.tolist() == [11, 1] * 2
 
     def test_words_become_tokens_by_the_rule_of_thumb(self) -> None:
-        assert [count_words(text) for text in ("", "one", "one two three", "a " * 75)] == [1, 1, 4, 100]
+        assert [count_words(text) for text in ("", "one", "one two three", "a " * 75)] == [0, 1, 4, 100]
 
     @pytest.mark.parametrize(
         ("text", "message"),

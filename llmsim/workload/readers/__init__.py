@@ -7,6 +7,7 @@ allowed. Files may be packed (.gz, .zst, .bz2); those of columns may be Parquet.
 import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from llmsim.workload.readers.sharegpt import SHAREGPT, SHAREGPT_VLLM
 from llmsim.workload.readers.text import first_line
 from llmsim.workload.readers.vidur import VIDUR, VIDUR_LENGTHS
 from llmsim.workload.readers.weka import WEKA
-from llmsim.workload.table import RequestTable
+from llmsim.workload.table import Ints, RequestTable
 
 
 class TraceFormat(Protocol):
@@ -81,6 +82,22 @@ def read_trace(path: Path, form: TraceFormat, limit: int | None = None, skip_bad
         return form.read(path, limit, skip_bad_rows)
 
 
+def arrivals_of(path: Path, name: str = "auto") -> Ints:
+    """When the requests of a trace arrive, in order, in nanoseconds from the first; bad rows are left out.
+
+    A file that has not changed is read once. Raises ScenarioError as ``format_of`` and ``read_trace``.
+    """
+    with _faults_named(path):
+        return _arrivals_of(path, name, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _arrivals_of(path: Path, name: str, changed_ns: int) -> Ints:
+    arrival_ns = read_trace(path, format_of(path, name), skip_bad_rows=True).arrival_ns
+    arrival_ns.flags.writeable = False
+    return arrival_ns
+
+
 @contextmanager
 def _faults_named(path: Path) -> Iterator[None]:
     try:
@@ -102,4 +119,4 @@ def _known() -> str:
     return "known formats and their first lines:\n" + "\n".join(f"  {each.name}: {each.example}" for each in FORMATS)
 
 
-__all__ = ["FORMATS", "ColumnMapping", "TraceFormat", "format_of", "read_trace", "write_trace"]
+__all__ = ["FORMATS", "ColumnMapping", "TraceFormat", "arrivals_of", "format_of", "read_trace", "write_trace"]

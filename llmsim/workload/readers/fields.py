@@ -62,13 +62,12 @@ class Whole:
     def one(self, text: str) -> int:
         """One text."""
         allowed = "a whole number" if self.least is None else f"a whole number >= {self.least}"
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"is not {allowed}") from None
-        if self.least is not None and value < self.least:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
             raise ValueError(f"is not {allowed}")
-        return value
+        if self.least is not None and int(text) < self.least:
+            raise ValueError(f"is not {allowed}")
+        return int(text)
 
 
 TOKENS = Whole(least=1)

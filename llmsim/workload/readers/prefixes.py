@@ -1,6 +1,7 @@
 """Sessions, and prompts of which is known how many tokens were seen before, but not which."""
 
 from collections.abc import Callable
+from itertools import chain
 
 import numpy as np
 
@@ -50,16 +51,17 @@ def reused_segments(
     row's own, as in vLLM, which never finds a whole prompt. The first ``common`` tokens are those of every prompt.
     """
     prompts: list[list[Piece]] = []
-    columns = (prompt_tokens.tolist(), reused_tokens.tolist(), output_tokens.tolist())
-    for row, (prompt, reused, _) in enumerate(zip(*columns, strict=True)):
+    lengths, outputs = prompt_tokens.tolist(), output_tokens.tolist()
+    for row, (prompt, reused) in enumerate(zip(lengths, reused_tokens.tolist(), strict=True)):
         wanted = min(reused, prompt - 1)
         earlier = source(row, wanted)
         if earlier >= 0 and wanted > 0:
-            pieces = _first([*prompts[earlier], (-1 - earlier, 0, columns[2][earlier])], wanted)
+            pieces = _first([*prompts[earlier], (-1 - earlier, 0, outputs[earlier])], wanted)
         else:
-            pieces = [(len(columns[0]), 0, min(common, prompt - 1))] if common and prompt > 1 else []
-        taken = sum(tokens for _, _, tokens in pieces)
-        prompts.append([*pieces, (row, taken, prompt - taken)])
+            pieces = [(len(lengths), 0, min(common, prompt - 1))] if common and prompt > 1 else []
+        taken = sum([piece[2] for piece in pieces])
+        pieces.append((row, taken, prompt - taken))
+        prompts.append(pieces)
     return _segments(prompts)
 
 
@@ -75,6 +77,8 @@ def _first(pieces: list[Piece], wanted: int) -> list[Piece]:
 
 
 def _segments(prompts: list[list[Piece]]) -> Segments:
-    offsets = np.concatenate(([0], np.cumsum([len(pieces) for pieces in prompts], dtype=np.int64)))
-    flat = np.array([piece for pieces in prompts for piece in pieces], np.int64).reshape(-1, 3)
-    return offsets, flat[:, 0].copy(), flat[:, 1].copy(), flat[:, 2].copy()
+    offsets = np.zeros(len(prompts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, prompts), np.int64), out=offsets[1:])
+    flat: Ints = np.fromiter(chain.from_iterable(prompts), np.dtype((np.int64, 3)), count=int(offsets[-1]))
+    stream, start, tokens = flat.T.copy()
+    return offsets, stream, start, tokens

@@ -26,8 +26,8 @@ _Pairs = list[tuple[int, int]]
 
 
 def count_words(text: str) -> int:
-    """Tokens of a text at ``WORDS_PER_TOKEN``, at least 1."""
-    return max(1, round(len(text.split()) / WORDS_PER_TOKEN))
+    """Tokens of a text at ``WORDS_PER_TOKEN``."""
+    return round(len(text.split()) / WORDS_PER_TOKEN)
 
 
 @dataclass(frozen=True, slots=True)
