@@ -78,7 +78,8 @@ def _build(
                 limits.queue(),
                 block_size=size,
                 window=deployment.model.sliding_window if deployment.model.sliding_window_layers else None,
-                batches_in_flight=limits.batches_in_flight,
+                batches_in_flight=max(limits.batches_in_flight, pool.pipeline_parallel_size),
+                lanes=pool.pipeline_parallel_size,
                 reserves_kv=limits.reserves_kv,
             )
             log = Decisions() if decisions is not None else None

@@ -8,6 +8,7 @@ size, which tells how many sequences need a new KV block in any iteration.
 
 import heapq
 
+from llmsim.engine.gaps import GapHistory
 from llmsim.engine.sequence import Sequence
 
 
@@ -21,6 +22,8 @@ class IterationClock:
         "block_size",
         "capped",
         "count",
+        "ended_ns",
+        "gaps",
         "growing_offsets",
         "iteration",
         "leaving",
@@ -36,6 +39,9 @@ class IterationClock:
         self._per_sequence = 1 if takes_blocks else 0
         self.window = window
         self.iteration = 0
+        self.gaps = GapHistory()
+        self.ended_ns = 0
+        """End of the last of its iterations whose tokens have been delivered."""
         self.count = 0
         self.offsets = 0
         self.residues = [0] * block_size
@@ -53,6 +59,7 @@ class IterationClock:
         """Let ``sequence`` decode from iteration ``first`` on, in which its context is ``context`` tokens."""
         sequence.offset = offset = context - first
         sequence.joined = first
+        sequence.clock = self
         sequence.on_clock = True
         self.count += 1
         self.offsets += offset

@@ -52,7 +52,7 @@ class Decisions:
         """Requests wait, nothing runs, and the head of the queue does not fit."""
         nothing: dict[str, Any] = {key: [] for key in ("sched", "new", "resumed", "preempted", "emitted", "finished")}
         times = {"gpu_start": now_ns, "gpu_end": now_ns, "dur": 0, "total": 0, "ctx": 0, "hits": {}}
-        plan = Plan(state.clock.iteration)
+        plan = Plan(state.clock, state.clock.iteration)
         self._log(plan, now_ns, state, **nothing, **times, free_blocks_end=state.kv.free)
 
     def _log(self, plan: Plan, now_ns: int, state: EngineState, **fields: Any) -> dict[str, Any]:

@@ -47,7 +47,13 @@ def repetitions(state: EngineState, plan: Plan) -> int:
     ``plan`` has been closed and has not started; those in flight before it matter too, as they may end something.
     """
     clock = state.clock
-    if plan.prefills or not plan.decodes or plan.decodes != clock.count or not (plan.quiet and plan.repeats):
+    if (
+        len(state.lanes) > 1
+        or plan.prefills
+        or not plan.decodes
+        or plan.decodes != clock.count
+        or not (plan.quiet and plan.repeats)
+    ):
         return 0
     for flight in state.flights:
         if not flight.quiet:
@@ -140,7 +146,8 @@ class Leap:
             decode_context_tokens=batch.decode_context_tokens + batch.decode_sequences * number,
             decode_window_tokens=batch.decode_window_tokens + self.growing * number,
         )
-        repetition = Plan(plan.iteration + number)
+        repetition = Plan(plan.clock, plan.number + number)
+        repetition.iteration = plan.iteration + number
         repetition.stopped_by = plan.stopped_by
         repetition.decodes = plan.decodes
         repetition.batch = batch

@@ -70,7 +70,7 @@ class OrcaPolicy:
 
     def schedule(self) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
-        plan = Plan(self._state.clock.iteration)
+        plan = self._state.plan()
         plan.stopped_by = self._admit(plan)
         if not self._state.clock.count and not plan.prefills:
             return None

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 from llmsim.cost.base import Batch
+from llmsim.engine.clock import IterationClock
 from llmsim.engine.sequence import Sequence
 
 StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted"]
@@ -49,8 +50,13 @@ class Plan:
     start_ns: int = 0
     end_ns: int = 0
 
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
+    def __init__(self, clock: IterationClock, number: int) -> None:
+        self.clock = clock
+        """Whose decodes it computes."""
+        self.iteration = clock.iteration
+        """Number of the iteration on its clock."""
+        self.number = number
+        """Number of the iteration on the engine."""
 
     def forget(self, sequence: Sequence) -> None:
         """Let its end mean nothing to a sequence that has been aborted."""

@@ -194,7 +194,7 @@ class Replica:
     def _land(self, plan: Plan) -> None:
         """An iteration has ended: tokens out, finished requests leave, blocks freed."""
         row = self._row(plan)
-        ended = self._deliver_tokens(plan, plan.end_ns - self.state.ended_ns)
+        ended = self._deliver_tokens(plan, plan.end_ns - plan.clock.ended_ns)
         self._recorder.iteration(row)
         if self._decisions is not None:
             self._decisions.ended(plan, ended, self.state)
@@ -222,7 +222,7 @@ class Replica:
         """A leap's first ``iterations`` iterations have ended, of which only the last can end a request."""
         plan = leap.plan
         row = self._row(plan)
-        gap_ns = plan.end_ns - self.state.ended_ns
+        gap_ns = plan.end_ns - plan.clock.ended_ns
         if iterations > 1:
             gap_ns = max(gap_ns, int(leap.durations_ns[1:iterations].max()))
             plan.iteration += iterations - 1
@@ -239,10 +239,10 @@ class Replica:
 
         Returns the sequences that ended with it, in order of admission; they have left.
         """
-        state, end = self.state, plan.end_ns
+        clock, end = plan.clock, plan.end_ns
         if plan.decodes:
-            state.gaps.push(plan.iteration, gap_ns)
-        state.ended_ns = end
+            clock.gaps.push(plan.iteration, gap_ns)
+        clock.ended_ns = end
         if plan.quiet:
             return []
         for sequence in plan.rejoined:
@@ -250,7 +250,7 @@ class Replica:
         ended = list(plan.finishing)
         for sequence in plan.finishing:
             sequence.emitted = sequence.target
-            sequence.max_itl_ns = max(sequence.max_itl_ns, state.gaps.longest_since(sequence.joined))
+            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
         for sequence in plan.late:
             sequence.max_itl_ns = max(sequence.max_itl_ns, end - sequence.last_token_ns)
         for sequence in plan.sampled:
@@ -268,7 +268,7 @@ class Replica:
         if len(ended) > 1:
             ended.sort(key=_rank)
         for sequence in ended:
-            self._finish(sequence)
+            self._finish(sequence, end)
         return ended
 
     def _emit_again(self, sequence: Sequence, end: int) -> None:
@@ -277,8 +277,7 @@ class Replica:
         sequence.max_itl_ns = max(sequence.max_itl_ns, gap)
         self._recorder.stall(end, gap)
 
-    def _finish(self, sequence: Sequence) -> None:
-        now = self.state.ended_ns
+    def _finish(self, sequence: Sequence, now: int) -> None:
         if sequence.running:
             self.state.finish(sequence)
             self._recorder.census.change(now, -1, 0)
@@ -293,10 +292,10 @@ class Replica:
         emitting = plan.decodes - plan.wasted
         return (
             self.number,
-            plan.iteration,
+            plan.number,
             plan.start_ns,
             plan.end_ns,
-            plan.end_ns - self.state.ended_ns,
+            plan.end_ns - plan.clock.ended_ns,
             *plan.batch,
             emitting + len(plan.sampled),
             emitting - len(plan.rejoined),

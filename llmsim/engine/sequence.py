@@ -1,5 +1,10 @@
 """One request inside an engine: the state that the scheduler, the clock and the KV pool keep of it."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmsim.engine.clock import IterationClock
+
 NEVER = -1
 """A time or an iteration that has not come."""
 
@@ -18,6 +23,8 @@ class Sequence:
     """Output tokens delivered (off the clock; on it: when it joined)."""
     preemptions: int = 0
 
+    clock: "IterationClock | None" = None
+    """The clock it decodes on or has decoded on last."""
     on_clock: bool = False
     offset: int = 0
     joined: int = 0

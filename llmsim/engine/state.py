@@ -8,7 +8,6 @@ from collections import deque
 
 from llmsim.cost.base import Batch
 from llmsim.engine.clock import IterationClock
-from llmsim.engine.gaps import GapHistory
 from llmsim.engine.kv import KvCache
 from llmsim.engine.plan import Plan
 from llmsim.engine.queues import WaitingQueue
@@ -25,10 +24,9 @@ class EngineState:
         "block_size",
         "clock",
         "delayed",
-        "ended_ns",
         "flights",
-        "gaps",
         "kv",
+        "lanes",
         "named",
         "partial",
         "running",
@@ -44,6 +42,7 @@ class EngineState:
         block_size: int,
         window: int | None = None,
         batches_in_flight: int = 1,
+        lanes: int = 1,
         reserves_kv: bool = False,
     ) -> None:
         self.kv = kv
@@ -52,7 +51,10 @@ class EngineState:
         self.window = window
         self.batches_in_flight = batches_in_flight
         self._reserves = reserves_kv
-        self.clock = IterationClock(block_size, window, takes_blocks=not reserves_kv)
+        self.lanes = [IterationClock(block_size, window, takes_blocks=not reserves_kv) for _ in range(lanes)]
+        """One clock for each micro batch that can be on its way through the stages of a pipeline."""
+        self.clock = self.lanes[0]
+        """The clock of the decodes that can be planned now."""
         self.admissions = 0
         self.running: dict[Sequence, None] = {}
         """In order of admission."""
@@ -64,14 +66,22 @@ class EngineState:
         """Iterations that have been planned and have not ended, oldest first."""
         self.delayed: tuple[Sequence, ...] = ()
         """Decodes that the last plan left out."""
-        self.gaps = GapHistory()
-        self.ended_ns = 0
-        """End of the last iteration whose tokens have been delivered."""
+
+    def plan(self) -> Plan:
+        """An empty plan of the next iteration, for the largest batch of decodes that is not in flight."""
+        if len(self.lanes) > 1:
+            flying = [flight.clock for flight in self.flights]
+            self.clock = max((lane for lane in self.lanes if lane not in flying), key=lambda lane: lane.count)
+        return Plan(self.clock, sum(lane.iteration for lane in self.lanes))
+
+    def decodes_now(self, sequence: Sequence) -> bool:
+        """Whether the sequence decodes in the iteration being planned."""
+        return sequence.on_clock and sequence.clock is self.clock
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a running sequence that are computed or scheduled, before the iteration being planned."""
-        if sequence.on_clock:
-            return sequence.offset + self.clock.iteration
+        if sequence.on_clock and sequence.clock is not None:
+            return sequence.offset + sequence.clock.iteration
         return sequence.computed
 
     def blocks_for(self, tokens: int) -> int:
@@ -104,7 +114,9 @@ class EngineState:
         """Register the blocks that running sequences have filled with outputs which this one's prompt names."""
         for row in sequence.names:
             if (author := self.named.get(row)) is not None:
-                self.kv.register(author, self.registered(author, self.clock.iteration))
+                planned = 0 if self.decodes_now(author) or author.clock is None else 1
+                iteration = (author.clock or self.clock).iteration - planned
+                self.kv.register(author, self.registered(author, iteration))
 
     def registered(self, sequence: Sequence, iteration: int) -> int:
         """Tokens of a running sequence that prefix caching can find once ``iteration`` is planned.
@@ -114,9 +126,12 @@ class EngineState:
         if sequence in self.partial:
             return sequence.computed
         if iteration > sequence.leaves:
-            in_flight = sum(sequence.joined <= flight.iteration <= sequence.leaves for flight in self.flights)
+            in_flight = sum(
+                flight.clock is sequence.clock and sequence.joined <= flight.iteration <= sequence.leaves
+                for flight in self.flights
+            )
             return sequence.offset + sequence.leaves + 1 - in_flight
-        delivered = self.flights[0].iteration if self.flights else iteration
+        delivered = self._delivered(sequence.clock or self.clock, iteration)
         known = sequence.length + max(0, delivered - sequence.joined)
         return min(sequence.offset + iteration + 1, known)
 
@@ -197,26 +212,33 @@ class EngineState:
         if gone:
             plan.finishing += tuple(sequence for sequence in gone if sequence.finishes == plan.iteration)
             plan.wasted = sum(sequence.finishes < plan.iteration for sequence in gone)
-        if stopping := self.clock.stopping.pop(plan.iteration, None):
+        if stopping := plan.clock.stopping.pop(plan.iteration, None):
             plan.finishing += tuple(stopping)
 
     def finish(self, sequence: Sequence) -> None:
         """End a running sequence whose last token has been delivered."""
+        clock = sequence.clock or self.clock
         if sequence.on_clock:
-            self.clock.remove(sequence)
+            clock.remove(sequence)
         self._stop_running(sequence)
-        computed = sequence.offset + min(sequence.leaves, self.clock.iteration - 1) + 1
+        computed = sequence.offset + min(sequence.leaves, clock.iteration - 1) + 1
         tokens = sequence.prompt_tokens + sequence.target - 1
         self.kv.release(sequence, self.blocks_at(sequence, computed), tokens)
 
     def settle(self, sequence: Sequence) -> None:
         """Bring what a sequence has emitted on the clock into the sequence."""
-        delivered = self.flights[0].iteration if self.flights else self.clock.iteration
-        last = min(delivered, sequence.leaves + 1, sequence.finishes + 1)
+        clock = sequence.clock
+        if clock is None:
+            return
+        last = min(self._delivered(clock, clock.iteration), sequence.leaves + 1, sequence.finishes + 1)
         if last > sequence.joined:
             sequence.emitted += last - sequence.joined
-            sequence.last_token_ns = self.ended_ns
-            sequence.max_itl_ns = max(sequence.max_itl_ns, self.gaps.longest_since(sequence.joined))
+            sequence.last_token_ns = clock.ended_ns
+            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
+
+    def _delivered(self, clock: IterationClock, none_in_flight: int) -> int:
+        """The first iteration of a clock whose tokens have not been delivered."""
+        return next((flight.iteration for flight in self.flights if flight.clock is clock), none_in_flight)
 
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
@@ -237,25 +259,27 @@ class EngineState:
         iteration, context = plan.iteration, sequence.computed
         sequence.finishes = finishes = iteration + sequence.target - sequence.emitted - 1
         last = iteration + 1 + sequence.limit_tokens - 2 - context
-        seen_late = self.batches_in_flight - 1 if sequence.stops else 0
+        seen_late = self.batches_in_flight // len(self.lanes) - 1 if sequence.stops else 0
         sequence.leaves = leaves = min(finishes + seen_late, last)
         if leaves > iteration:
             self.clock.join(sequence, context, iteration + 1)
         else:
-            sequence.offset, sequence.joined = context - iteration - 1, iteration + 1
+            sequence.offset, sequence.joined, sequence.clock = context - iteration - 1, iteration + 1, self.clock
 
     def _leave_clock(self, sequence: Sequence) -> tuple[int, int]:
         """Take a sequence off the clock for good or for an iteration.
 
         Returns its computed tokens, and how many of its decodes are in flight: their tokens are delivered late.
         """
-        end = min(self.clock.iteration, sequence.leaves + 1)
+        clock = sequence.clock or self.clock
+        end = min(clock.iteration, sequence.leaves + 1)
         if sequence.on_clock:
-            self.clock.remove(sequence)
+            clock.remove(sequence)
         self.settle(sequence)
         in_flight = 0
         for flight in self.flights:
-            if sequence.joined <= flight.iteration <= min(end - 1, sequence.finishes):
+            last = min(end - 1, sequence.finishes)
+            if flight.clock is clock and sequence.joined <= flight.iteration <= last:
                 flight.late += (sequence,)
                 in_flight += 1
             if sequence in flight.finishing:

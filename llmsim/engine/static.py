@@ -77,7 +77,7 @@ class StaticPolicy:
     def schedule(self) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
-        plan = Plan(state.clock.iteration)
+        plan = state.plan()
         if state.running:
             plan.stopped_by = "slots" if state.waiting else "empty"
         else:

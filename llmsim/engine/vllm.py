@@ -51,7 +51,7 @@ class VllmScheduler:
 
     @property
     def batches_in_flight(self) -> int:
-        """Iterations that may be planned and not yet ended."""
+        """Iterations that may be planned and not yet ended, on one pipeline stage."""
         return 2 if self.async_scheduling else 1
 
     @property
@@ -122,8 +122,8 @@ class VllmPolicy:
     def schedule(self) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
+        plan = state.plan()
         clock = state.clock
-        plan = Plan(clock.iteration)
         threshold = self._threshold
         if threshold and len(state.running) + len(state.waiting) <= 1:
             threshold = 0
@@ -205,13 +205,13 @@ class VllmPolicy:
                 budget -= tokens
                 index += 1
         for sequence in order[index:]:
-            if sequence.on_clock:
+            if state.decodes_now(sequence):
                 state.delay(plan, sequence)
         return budget
 
     def _wanted(self, sequence: Sequence, threshold: int) -> int:
         if sequence.on_clock:
-            return 1
+            return 1 if self._state.decodes_now(sequence) else 0
         if sequence not in self._state.partial:
             return 0
         wanted = sequence.length - sequence.computed

@@ -83,11 +83,11 @@ class VllmV0Policy:
     def schedule(self) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
-        plan = Plan(state.clock.iteration)
+        plan = state.plan()
         plan.stopped_by = self._admit(plan)
         if plan.prefills:
             for sequence in state.running:
-                if sequence.on_clock:
+                if state.decodes_now(sequence):
                     state.delay(plan, sequence)
         else:
             self._make_room(plan)

@@ -164,7 +164,7 @@ class Scenario:
         faults = [
             f"pools[{index}].{size} = {getattr(pool, size)}: must be 1; more is not simulated"
             for index, pool in enumerate(self.pools)
-            for size in ("data_parallel_size", "pipeline_parallel_size")
+            for size in ("data_parallel_size",)
             if getattr(pool, size) > 1
         ]
         if faults:
