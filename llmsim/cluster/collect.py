@@ -31,6 +31,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _BOUNDS = tuple(name.removesuffix("_s") for name in BOUND_COLUMNS)
+_AT_ONCE = 1 << 14
+"""Iterations accounted for at a time: their columns fit into a processor's cache."""
+
 _NEVER_NS = np.iinfo(np.int64).max
 
 
@@ -105,8 +108,9 @@ class Collector:
     def _take_all(self, rows: Rows) -> None:
         """Every iteration, at the end of a run of level ``full``."""
         wide = spread(rows)
-        order = np.lexsort((wide["replica"], wide["start_ns"]))
-        wide = {name: column[order] for name, column in wide.items()}
+        if len(self._stages) > 1:
+            order = np.lexsort((wide["replica"], wide["start_ns"]))
+            wide = {name: column[order] for name, column in wide.items()}
         account = self._account(wide)
         self.iterations = _iteration_columns(wide, account)
         self._add_work(wide, account)
@@ -175,9 +179,12 @@ class Collector:
         fields = [columns["sampled_rows" if name == "sampled" else name] for name in Batch._fields]
         accounts = np.zeros((len(Account._fields), len(columns["replica"])))
         for number, stage in enumerate(self._stages):
-            mine = columns["replica"] == number
-            if mine.any():
-                accounts[:, mine] = np.stack(stage.cost.account(Batch(*(field[mine] for field in fields))))
+            mine = np.flatnonzero(columns["replica"] == number)
+            for begin in range(0, len(mine), _AT_ONCE):
+                rows = mine[begin : begin + _AT_ONCE]
+                account = stage.cost.account(Batch(*(field[rows] for field in fields)))
+                for work, column in zip(account, accounts, strict=True):
+                    column[rows] = work
         return Account(*accounts)
 
     def _account_of_rows(self, rows: Rows) -> Account:

@@ -69,9 +69,10 @@ class EngineState:
 
     def plan(self) -> Plan:
         """An empty plan of the next iteration, for the largest batch of decodes that is not in flight."""
-        if len(self.lanes) > 1:
-            flying = [flight.clock for flight in self.flights]
-            self.clock = max((lane for lane in self.lanes if lane not in flying), key=lambda lane: lane.count)
+        if len(self.lanes) == 1:
+            return Plan(self.clock, self.clock.iteration)
+        flying = [flight.clock for flight in self.flights]
+        self.clock = max((lane for lane in self.lanes if lane not in flying), key=lambda lane: lane.count)
         return Plan(self.clock, sum(lane.iteration for lane in self.lanes))
 
     def decodes_now(self, sequence: Sequence) -> bool:
@@ -210,8 +211,9 @@ class EngineState:
     def depart(self, plan: Plan, gone: list[Sequence]) -> None:
         """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
         if gone:
-            plan.finishing += tuple(sequence for sequence in gone if sequence.finishes == plan.iteration)
-            plan.wasted = sum(sequence.finishes < plan.iteration for sequence in gone)
+            ending = tuple(sequence for sequence in gone if sequence.finishes == plan.iteration)
+            plan.finishing += ending
+            plan.wasted = len(gone) - len(ending)
         if stopping := plan.clock.stopping.pop(plan.iteration, None):
             plan.finishing += tuple(stopping)
 

@@ -1,6 +1,7 @@
 """Pipeline stages of constant time against the closed-form bubble, and the laws with stages."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -82,6 +83,6 @@ def test_the_laws_hold_with_stages(seed: int) -> None:
     times = [
         columns[name][done] for name in ("arrival_s", "queued_s", "first_scheduled_s", "first_token_s", "finish_s")
     ]
-    assert all(np.all(earlier <= later) for earlier, later in zip(times, times[1:], strict=False))
+    assert all(np.all(earlier <= later) for earlier, later in pairwise(times))
     assert iterations["sampled"].sum() == columns["output_tokens"].sum()
     assert int(iterations["preempted"].sum()) == int(columns["preemptions"].sum())
