@@ -6,7 +6,7 @@ Generative Models", OSDI 2022, sections 3.1 and 4.2.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
@@ -26,26 +26,10 @@ class OrcaScheduler:
     kind: Literal["orca"] = "orca"
     max_num_seqs: PositiveInt | None = None
     """Most requests running at once; absent: vLLM's default for the accelerator's memory."""
-
-    @property
-    def max_num_batched_tokens(self) -> int | None:
-        """There is no budget of tokens: memory for activations is vLLM's default."""
-        return None
-
-    @property
-    def enable_chunked_prefill(self) -> bool:
-        """Prompts are computed whole."""
-        return False
-
-    @property
-    def batches_in_flight(self) -> int:
-        """An iteration is scheduled when the one before it has ended."""
-        return 1
-
-    @property
-    def reserves_kv(self) -> bool:
-        """For prompt and max_tokens, or up to max_model_len."""
-        return True
+    max_num_batched_tokens: ClassVar[int | None] = None
+    enable_chunked_prefill: ClassVar[bool] = False
+    batches_in_flight: ClassVar[int] = 1
+    reserves_kv: ClassVar[bool] = True
 
     def resolve(self, accelerator: AcceleratorSpec, max_model_len: int) -> "OrcaScheduler":
         """This scheduler with its batch size filled in."""

@@ -11,7 +11,7 @@ the cases that ``tests/conformance`` replays.
 
 from dataclasses import replace
 from itertools import islice
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -48,16 +48,12 @@ class VllmScheduler:
     """Admit a request only when its whole prompt fits in the free blocks, not just its first chunk."""
     async_scheduling: bool = True
     """Schedule an iteration while the one before it runs."""
+    reserves_kv: ClassVar[bool] = False
 
     @property
     def batches_in_flight(self) -> int:
         """Iterations that may be planned and not yet ended, on one pipeline stage."""
         return 2 if self.async_scheduling else 1
-
-    @property
-    def reserves_kv(self) -> bool:
-        """KV blocks are given as tokens come."""
-        return False
 
     def resolve(self, accelerator: AcceleratorSpec, max_model_len: int) -> "VllmScheduler":
         """This scheduler with both batch sizes filled in, as vLLM 0.33 does when its API server starts.

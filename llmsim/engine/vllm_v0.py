@@ -4,7 +4,7 @@ Source: vllm/core/scheduler.py of vLLM 0.6 (``_schedule_default``, Apache-2.0), 
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -29,21 +29,9 @@ class VllmV0Scheduler:
     """Most prompt tokens in one iteration; absent: the larger of 2048 and max_model_len, the default of V0."""
     watermark: float = Field(default=0.01, ge=0, lt=1)
     """Share of KV blocks that must stay free when a request is admitted."""
-
-    @property
-    def enable_chunked_prefill(self) -> bool:
-        """Prompts are computed whole."""
-        return False
-
-    @property
-    def batches_in_flight(self) -> int:
-        """An iteration is scheduled when the one before it has ended."""
-        return 1
-
-    @property
-    def reserves_kv(self) -> bool:
-        """KV blocks are given as tokens come."""
-        return False
+    enable_chunked_prefill: ClassVar[bool] = False
+    batches_in_flight: ClassVar[int] = 1
+    reserves_kv: ClassVar[bool] = False
 
     def resolve(self, accelerator: AcceleratorSpec, max_model_len: int) -> "VllmV0Scheduler":
         """This scheduler with both batch sizes filled in.
