@@ -224,7 +224,7 @@ class Replica:
         row = self._row(plan)
         gap_ns = plan.end_ns - plan.clock.ended_ns
         if iterations > 1:
-            gap_ns = max(gap_ns, int(leap.durations_ns[1:iterations].max()))
+            gap_ns = max(gap_ns, leap.longest_ns(iterations))
             plan.iteration += iterations - 1
             plan.end_ns = leap.end_ns(iterations)
         self.state.depart(plan, gone)
