@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llmsim.errors import ScenarioError, SimulationError
+from llmsim.study_commands import add_commands, print_replications
 from llmsim.trace_commands import trace_app
 
 if TYPE_CHECKING:
@@ -81,11 +82,20 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder to save the result and its report to.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML file to write the report to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    replications: Annotated[
+        int, typer.Option(min=1, help="Seeds to run, each figure then with its 95 % interval.")
+    ] = 1,
+    jobs: Annotated[int, typer.Option(help="Replications at the same time; -1: one a core.")] = -1,
 ) -> None:
     """Simulate a scenario and print its figures."""
     from llmsim.scenario import load_scenario
 
     given = load_scenario(scenario, settings or ())
+    if replications > 1:
+        if out is not None or report is not None:
+            raise ScenarioError("--out and --report are of one run; leave them out with --replications")
+        print_replications(given, replications, jobs, as_json)
+        return
 
     from llmsim.simulation import simulate
 
@@ -185,6 +195,9 @@ def catalog(
         _print_json({each: catalogue.entries(each) for each in shelves})
     else:
         catalogue.print_shelves(shelves, Console())
+
+
+add_commands(app)
 
 
 def _report(results: "Results", path: Path) -> None:
