@@ -149,6 +149,9 @@ def explain(
     output: Annotated[int, typer.Option(help="Tokens of an answer.")] = 250,
     batch: Annotated[int | None, typer.Option(help="Sequences that decode at once.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second to count GPUs for.")] = None,
+    num_speculative_tokens: Annotated[
+        int | None, typer.Option(help="Drafted tokens that a decode step verifies.")
+    ] = None,
     ideal: Annotated[bool, typer.Option("--ideal", help="The back of the envelope instead of the model.")] = False,
     mfu: Annotated[float | None, typer.Option(help="Its share of peak FLOP/s.")] = None,
     mbu: Annotated[float | None, typer.Option(help="Its share of HBM bandwidth.")] = None,
