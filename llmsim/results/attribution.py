@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PARTS: dict[str, str] = {
-    "frontend_s": "from its arrival to the replica's queue: API, routing, transfer",
+    "frontend_s": "from its arrival to the replica's queue: API, routing, transfer, attempts that were given up",
     "waiting_s": "in the replica's queue, until an iteration first computed any of it",
     "prefill_s": "from then until its first token is out, whatever else those iterations computed",
     "preempted_s": "from losing its blocks until the next token after it",
