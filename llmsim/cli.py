@@ -171,6 +171,54 @@ def explain(
 
 
 @app.command()
+def validate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Tables of measured values; by default those shipped.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON, as fractions.")] = False,
+    html: Annotated[Path | None, typer.Option(help="HTML file to write the errors and figures to.")] = None,
+) -> None:
+    """Simulate what was measured on real servers, and print how far off the simulation is."""
+    from llmsim.validation.compare import validate as score
+
+    tables = score(files or ())
+    if html is not None:
+        from llmsim.report.validation_page import write_validation_page
+        from llmsim.validation.overlay import overlay
+
+        traces = [Path(each.reading.file) for each in tables if each.reading.kind == "server traces" and each.scored]
+        write_validation_page(tables, html, [overlay(path) for path in traces])
+        print(f"Report: {html}", file=sys.stderr)
+    if as_json:
+        _print_json({"tables": [table.as_dict() for table in tables]})
+    else:
+        from rich.console import Console
+
+        from llmsim.report.validation_tables import print_errors
+
+        print_errors(tables, Console())
+
+
+@app.command()
+def calibrate(
+    file: Annotated[Path, typer.Argument(help="Table of your own measurements: step times or benchmark results.")],
+    accelerator: Annotated[str, typer.Option(help="What they were measured on: catalogue name, or a .toml file.")],
+    out: Annotated[Path, typer.Option(help="TOML file to write: the accelerator that a scenario can name.")],
+) -> None:
+    """Fit an accelerator's efficiencies and host times to your own measurements."""
+    from rich.console import Console
+
+    from llmsim.report.validation_tables import print_calibration
+    from llmsim.validation.fitting import calibrate as fit
+    from llmsim.validation.fitting import profile
+
+    calibration = fit(file, accelerator)
+    out.write_text(profile(calibration), encoding="utf-8")
+    print_calibration(calibration, Console())
+    print(f"Profile: {out}", file=sys.stderr)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of scenario files, for editors."""
     from llmsim.scenario import scenario_schema

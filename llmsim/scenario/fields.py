@@ -48,7 +48,7 @@ def _or_any_with(method: str) -> WrapValidator:
 
 
 def _with_source(workload: Any, info: ValidationInfo) -> Any:
-    """The workload, if its preset or files are there; its paths as seen from the working directory."""
+    """The workload or cost, if its preset or files are there; its paths as seen from the working directory."""
     if isinstance(workload, PresetWorkload):
         entry("workloads", workload.name)
     if hasattr(workload, "located"):
@@ -76,7 +76,7 @@ Accelerator = Annotated[AcceleratorSpec, _found_by(load_accelerator), WithJsonSc
 AnyRouter = Annotated[RouterSpec, _or_any_with("start")]
 """A router of one of the kinds; from Python any object with the ``Router`` protocol's method."""
 
-AnyCost = Annotated[CostSpec, _or_any_with("start")]
+AnyCost = Annotated[CostSpec, _or_any_with("start"), AfterValidator(_with_source)]
 """A cost of one of the kinds; from Python any object with ``start(deployment) -> CostModel``."""
 
 AnyWorkload = Annotated[WorkloadSpec, _or_any_with("generate"), AfterValidator(_with_source)]
