@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from llmsim.results.results import Results, load_results
     from llmsim.scenario import Scenario, load_scenario
     from llmsim.simulation import simulate
+    from llmsim.study.capacities import capacity
+    from llmsim.study.comparing import compare
+    from llmsim.study.planning import plan
+    from llmsim.study.sweeping import sweep
 
     __version__: str
 
@@ -27,9 +31,13 @@ _MODULES = {
     "Scenario": "llmsim.scenario",
     "ScenarioError": "llmsim.errors",
     "SimulationError": "llmsim.errors",
+    "capacity": "llmsim.study.capacities",
+    "compare": "llmsim.study.comparing",
     "load_results": "llmsim.results.results",
     "load_scenario": "llmsim.scenario",
+    "plan": "llmsim.study.planning",
     "simulate": "llmsim.simulation",
+    "sweep": "llmsim.study.sweeping",
     "write_report": "llmsim.report.html",
 }
 
@@ -39,9 +47,13 @@ __all__ = [
     "ScenarioError",
     "SimulationError",
     "__version__",
+    "capacity",
+    "compare",
     "load_results",
     "load_scenario",
+    "plan",
     "simulate",
+    "sweep",
     "write_report",
 ]
 

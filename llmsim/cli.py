@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llmsim.errors import ScenarioError, SimulationError
+from llmsim.study_commands import add_commands, print_replications
 from llmsim.trace_commands import trace_app
 
 if TYPE_CHECKING:
@@ -81,11 +82,20 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder to save the result and its report to.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML file to write the report to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    replications: Annotated[
+        int, typer.Option(min=1, help="Seeds to run, each figure then with its 95 % interval.")
+    ] = 1,
+    jobs: Annotated[int, typer.Option(help="Replications at the same time; -1: one a core.")] = -1,
 ) -> None:
     """Simulate a scenario and print its figures."""
     from llmsim.scenario import load_scenario
 
     given = load_scenario(scenario, settings or ())
+    if replications > 1:
+        if out is not None or report is not None:
+            raise ScenarioError("--out and --report are of one run; leave them out with --replications")
+        print_replications(given, replications, jobs, as_json)
+        return
 
     from llmsim.simulation import simulate
 
@@ -139,6 +149,9 @@ def explain(
     output: Annotated[int, typer.Option(help="Tokens of an answer.")] = 250,
     batch: Annotated[int | None, typer.Option(help="Sequences that decode at once.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second to count GPUs for.")] = None,
+    num_speculative_tokens: Annotated[
+        int | None, typer.Option(help="Drafted tokens that a decode step verifies.")
+    ] = None,
     ideal: Annotated[bool, typer.Option("--ideal", help="The back of the envelope instead of the model.")] = False,
     mfu: Annotated[float | None, typer.Option(help="Its share of peak FLOP/s.")] = None,
     mbu: Annotated[float | None, typer.Option(help="Its share of HBM bandwidth.")] = None,
@@ -185,6 +198,9 @@ def catalog(
         _print_json({each: catalogue.entries(each) for each in shelves})
     else:
         catalogue.print_shelves(shelves, Console())
+
+
+add_commands(app)
 
 
 def _report(results: "Results", path: Path) -> None:

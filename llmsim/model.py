@@ -67,6 +67,51 @@ class MlaSpec:
 
 
 @specification
+class LinearAttentionSpec:
+    """Layers that keep a matrix a head instead of keys and values: gated DeltaNet (arXiv 2412.06464) or lightning
+    attention (arXiv 2501.08313).
+
+    Each projects a token to queries, keys, values and an output gate as wide as the values.
+    """
+
+    layers: PositiveInt
+    """How many layers of the model are of this kind."""
+    num_key_heads: PositiveInt
+    """Of queries too."""
+    num_value_heads: PositiveInt
+    key_head_dim: PositiveInt
+    value_head_dim: PositiveInt
+    gates_per_head: int = Field(0, ge=0)
+    """Numbers that a token gives each value head beside them: 2 in gated DeltaNet (decay and strength)."""
+    conv_kernel_dim: int = Field(0, ge=0)
+    """Tokens of the convolution over queries, keys and values; 0: none. Its weights, under 0.01 % of a model, are
+    left out of parameter counts."""
+    state_dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """In which the matrix is kept; None: as activations are."""
+
+    @property
+    def value_width(self) -> int:
+        """Values of a token, over all heads."""
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def mixed_width(self) -> int:
+        """Queries, keys and values of a token, over all heads."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.value_width
+
+    @property
+    def input_width(self) -> int:
+        """All that a token is projected to."""
+        return self.mixed_width + self.value_width + self.gates_per_head * self.num_value_heads
+
+    def state_bytes(self, dtype: str) -> float:
+        """What a sequence keeps in a layer whatever its length, with activations of ``dtype``: a matrix a value head,
+        and the last inputs of the convolution."""
+        inputs = max(self.conv_kernel_dim - 1, 0) * self.mixed_width * dtype_bytes(dtype)
+        return self.value_width * self.key_head_dim * dtype_bytes(self.state_dtype or dtype) + inputs
+
+
+@specification
 class ModelSpec:
     """A decoder-only transformer. Field names are those of Hugging Face's config.json.
 
@@ -90,6 +135,8 @@ class ModelSpec:
     """Gate, up and down projections (SwiGLU); False: up and down only."""
     attention_bias: bool = False
     """Biases on the query, key and value projections."""
+    attention_output_gate: bool = False
+    """Queries come with a gate as wide on what attention gives out (Qwen3-Next)."""
     qk_norm: bool = False
     norms_per_layer: PositiveInt = 2
     """Norms of the hidden size in a layer; 4 in Gemma, which also norms what attention and MLP give out, 1
@@ -106,6 +153,8 @@ class ModelSpec:
     """How many of the layers have the window."""
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
+    linear_attention: LinearAttentionSpec | None = None
+    """Layers without keys and values; None: all have them."""
     dtype: Dtype = "bfloat16"
     """In which the weights are published, when not quantized."""
     quantization: Dtype | None = None
@@ -131,12 +180,29 @@ class ModelSpec:
         return self.num_hidden_layers - self.moe_layers
 
     @property
+    def linear_layers(self) -> int:
+        """Layers that keep a constant state."""
+        return self.linear_attention.layers if self.linear_attention else 0
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return self.num_hidden_layers - self.linear_layers
+
+    @property
+    def linear_parameters_per_layer(self) -> int:
+        """Of a linear attention layer: projections in and out."""
+        spec = self.linear_attention
+        return self.hidden_size * (spec.input_width + spec.value_width) if spec else 0
+
+    @property
     def attention_parameters_per_layer(self) -> int:
         """Query, key, value and output projections, and biases; of MLA as in DeepSeek-V2, section 2.1."""
         heads, hidden = self.num_attention_heads, self.hidden_size
         if self.mla is None:
             queries, keys = heads * self.head_dim, self.num_key_value_heads * self.head_dim
-            return (queries + 2 * keys) * (hidden + self.attention_bias) + queries * hidden
+            gated = queries * (1 + self.attention_output_gate)
+            return (gated + 2 * keys) * (hidden + self.attention_bias) + queries * hidden
         mla = self.mla
         queries = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
         query = mla.q_lora_rank * (hidden + queries) if mla.q_lora_rank else hidden * queries
@@ -167,10 +233,11 @@ class ModelSpec:
     @property
     def norm_parameters(self) -> int:
         """Of all norms: in each layer and the last, of query and key heads, of MLA's latents."""
-        per_layer = self.norms_per_layer * self.hidden_size + 2 * self.head_dim * self.qk_norm
+        of_heads = 2 * self.head_dim * self.qk_norm
         if self.mla:
-            per_layer += self.mla.q_lora_rank + self.mla.kv_lora_rank
-        return self.num_hidden_layers * per_layer + self.hidden_size
+            of_heads += self.mla.q_lora_rank + self.mla.kv_lora_rank
+        hidden = (self.num_hidden_layers * self.norms_per_layer + 1) * self.hidden_size
+        return hidden + self.attention_layers * of_heads
 
     @property
     def embedding_parameters(self) -> int:
@@ -196,12 +263,12 @@ class ModelSpec:
         """Keys and values of one token over all layers and heads, stored as ``dtype``.
 
         2*layers*KV*d numbers; MLA: layers*(kv_lora_rank + qk_rope_head_dim). Layers with a sliding window
-        count too: they hold the newest ``sliding_window`` tokens only.
+        count too: they hold the newest ``sliding_window`` tokens only. Linear attention layers hold none.
         """
         numbers = 2 * self.num_key_value_heads * self.head_dim
         if self.mla:
             numbers = self.mla.kv_lora_rank + self.mla.qk_rope_head_dim
-        return self.num_hidden_layers * numbers * dtype_bytes(dtype)
+        return self.attention_layers * numbers * dtype_bytes(dtype)
 
     def _mlp_parameters(self, width: int) -> int:
         return (3 if self.gated_mlp else 2) * self.hidden_size * width
@@ -213,7 +280,8 @@ class ModelSpec:
             + experts * self.expert_parameters
         )
         return (
-            self.num_hidden_layers * self.attention_parameters_per_layer
+            self.attention_layers * self.attention_parameters_per_layer
+            + self.linear_layers * self.linear_parameters_per_layer
             + self.dense_layers * self.mlp_parameters_per_layer
             + self.moe_layers * moe_layer
             + self.norm_parameters

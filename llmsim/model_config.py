@@ -94,6 +94,38 @@ def _llama4(given: Facts) -> Facts:
     }
 
 
+def _delta_net(given: Facts) -> Facts:
+    """Gated DeltaNet in all layers but every so many, or as listed."""
+    layers, listed = given.get("num_hidden_layers"), given.get("layer_types")
+    linear = listed.count("linear_attention") if listed else _all_but_every(given["full_attention_interval"], layers)
+    keys = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+    spec = {"layers": linear, "gates_per_head": 2, **{key: given[f"linear_{key}"] for key in keys}}
+    return {
+        **given,
+        "intermediate_size": given.get("intermediate_size", given.get("moe_intermediate_size")),
+        "attention_output_gate": given.get("attn_output_gate", True),
+        "linear_attention": {**spec, "state_dtype": given.get("mamba_ssm_dtype")},
+    }
+
+
+def _lightning(given: Facts) -> Facts:
+    """Lightning attention in the layers whose ``attn_type_list`` says 0, with as many heads as the others."""
+    heads, head_dim = given.get("num_attention_heads"), given.get("head_dim")
+    kinds = given.get("attn_type_list")
+    spec = {
+        "layers": kinds.count(0) if isinstance(kinds, list) else None,
+        "num_key_heads": heads,
+        "num_value_heads": heads,
+        "key_head_dim": head_dim,
+        "value_head_dim": head_dim,
+    }
+    return {**given, "linear_attention": spec}
+
+
+def _all_but_every(step: Any, layers: Any) -> int | None:
+    return layers - layers // step if isinstance(layers, int) and isinstance(step, int) and step > 0 else None
+
+
 def _times(factor: int, number: Any) -> int | None:
     return factor * number if isinstance(number, int) else None
 
@@ -122,6 +154,19 @@ _GPT_OSS = Architecture(
     {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
     {"attention_bias": True, "quantized_layers": "experts"},
 )
+_QWEN3_NEXT = Architecture(
+    {
+        "head_dim": 256,
+        "full_attention_interval": 4,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+    },
+    {"qk_norm": True},
+    _delta_net,
+)
 _SIDE_BY_SIDE = {"gated_mlp": False, "parallel_attention": True, "norms_per_layer": 1}
 _BIASED = {"gated_mlp": False, "attention_bias": True}
 
@@ -139,6 +184,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Qwen3MoeForCausalLM": _QWEN3,
     "Qwen3VLForConditionalGeneration": _QWEN3,
     "Qwen3VLMoeForConditionalGeneration": _QWEN3,
+    "Qwen3NextForCausalLM": _QWEN3_NEXT,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_NEXT,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_NEXT,
     "Gemma2ForCausalLM": _GEMMA2,
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
@@ -148,6 +196,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "Glm4ForCausalLM": Architecture({}, {"norms_per_layer": 4}),
     "Glm4MoeForCausalLM": Architecture({"use_qk_norm": False}, {}),
     "GptOssForCausalLM": _GPT_OSS,
+    "MiniMaxText01ForCausalLM": Architecture({"head_dim": 128}, {}, _lightning),
+    "MiniMaxM1ForCausalLM": Architecture({"head_dim": 128}, {}, _lightning),
     "MiniMaxM2ForCausalLM": Architecture({}, {"qk_norm": True}),
     "Llama4ForCausalLM": Architecture({"attention_chunk_size": 8192}, {}, _llama4),
     "Llama4ForConditionalGeneration": Architecture({"attention_chunk_size": 8192}, {}, _llama4),
@@ -168,13 +218,8 @@ REFUSED: dict[str, str] = {
     "GlmMoeDsaForCausalLM": "sparse attention with an indexer",
     "KimiK3ForConditionalGeneration": "linear attention layers",
     "MiMoV2FlashForCausalLM": "head counts that differ between local and global layers",
-    "MiniMaxM1ForCausalLM": "linear attention layers",
-    "MiniMaxText01ForCausalLM": "linear attention layers",
     "MiniMaxM3SparseForConditionalGeneration": "sparse attention",
     "NemotronHForCausalLM": "state-space layers",
-    "Qwen3NextForCausalLM": "linear attention layers",
-    "Qwen3_5ForConditionalGeneration": "linear attention layers",
-    "Qwen3_5MoeForConditionalGeneration": "linear attention layers",
 }
 """What is known but not understood, with what ``ModelSpec`` has no field for."""
 
@@ -186,7 +231,7 @@ _NEEDED = (
     "vocab_size",
     "max_position_embeddings",
 )
-_OTHERS = ("learned_positions", "norms_per_layer", "parallel_attention")
+_OTHERS = ("attention_output_gate", "learned_positions", "linear_attention", "norms_per_layer", "parallel_attention")
 _DTYPES = ("bfloat16", "float16", "float32")
 
 

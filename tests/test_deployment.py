@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmsim import catalog
 from llmsim.deployment import Deployment, batch_defaults
-from llmsim.deployment.layout import stages, weights_bytes
-from llmsim.deployment.memory import grouped_concurrency
+from llmsim.deployment.groups import kv_groups
+from llmsim.deployment.layout import kv_bytes_per_token, stages, state_bytes, weights_bytes
+from llmsim.deployment.memory import fullest_rank
 from llmsim.deployment.overheads import static_fraction
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
@@ -267,16 +268,98 @@ class TestDraftHead:
 
 
 class TestWindows:
-    def test_layer_groups_hold_more_requests_than_full_length(self) -> None:
-        """gpt-oss: half its layers hold no more than 128 tokens and an iteration's, so that long requests take little
-        more than half."""
-        deployment = a_deployment(a_windowed_model(), max_num_batched_tokens=2048)
-        full, grouped = deployment.ledger().max_concurrency, grouped_concurrency(deployment, 131072)
-        assert 1.8 * full < grouped < 2 * full
+    @pytest.mark.parametrize(
+        ("model", "settings", "groups"),
+        [
+            ("gemma-3-27b", {}, (10, 1, 6)),
+            ("gpt-oss-20b", {}, (12, 1, 1)),
+            ("gpt-oss-20b", {"draft_layers": 1}, (13, 1, 1)),
+            ("llama-4-scout", {}, (12, 1, 3)),
+            ("llama-3.1-8b", {}, (32, 1, 0)),
+            ("mistral-7b-v0.1", {}, (32, 0, 1)),
+            ("gpt-oss-20b", {"engine_version": "0.8"}, (24, 1, 0)),
+            ("gemma-3-27b", {"engine": "sglang"}, (1, 10, 52)),
+        ],
+    )
+    def test_layers_are_grouped_as_vllm_does(
+        self, model: str, settings: dict[str, Any], groups: tuple[int, ...]
+    ) -> None:
+        """The examples of vLLM's documentation of its hybrid KV cache manager, and the comments of its code: Gemma 3's
+        last two windowed layers take a group with eight that are padding."""
+        deployment = a_deployment(model, "h200-sxm", **settings)
+        assert kv_groups(deployment, stages(deployment)[0]) == groups
 
-    def test_without_windows_they_are_the_same(self) -> None:
-        deployment = a_deployment()
-        assert grouped_concurrency(deployment, 131072) == pytest.approx(deployment.ledger().max_concurrency)
+    def test_a_long_request_takes_what_its_windows_still_see(self) -> None:
+        """gpt-oss-20b at 131,072 tokens: 8,192 blocks of the full group, and of the windowed one those of the window
+        less one and an iteration's 2,048 tokens, 136, and one that straddles."""
+        deployment = a_deployment(a_windowed_model(), max_num_batched_tokens=2048)
+        found = deployment.ledger()
+        assert found.max_concurrency == pytest.approx(2 * found.num_gpu_blocks / (8192 + 137))
+        assert found.kv_tokens == int(found.max_concurrency * 131072)
+
+    def test_a_run_counts_them_at_full_length_and_says_so(self) -> None:
+        found = a_deployment(a_windowed_model()).ledger()
+        (note,) = found.notes
+        assert f"a run counts their KV at full length, {found.num_gpu_blocks * 16} tokens in all" in note
+        assert found.kv_tokens > found.num_gpu_blocks * 16
+
+    def test_padding_layers_take_memory(self) -> None:
+        """Gemma-3-27B: 70 layers' worth for 62, of 16 KV heads of 128 in 16 bit."""
+        assert a_deployment("gemma-3-27b").ledger().block_bytes == 70 * 16 * 2 * 16 * 128 * 2
+
+    @pytest.mark.parametrize("engine", ["vllm", "sglang"])
+    @given(tokens=st.integers(1, 131072), budget=st.integers(1, 16384))
+    @settings(max_examples=25, deadline=None)
+    def test_windows_never_hold_fewer_requests(self, engine: Any, tokens: int, budget: int) -> None:
+        deployment = a_deployment(a_windowed_model(), engine=engine, max_num_batched_tokens=budget, block_size=16)
+        groups = kv_groups(deployment, stages(deployment)[0])
+        full = -(-tokens // 16) * (groups.full + groups.window)
+        assert 1 <= groups.blocks_per_request(deployment, tokens) <= full
+
+
+class TestLinearAttention:
+    @pytest.mark.parametrize(
+        ("model", "settings", "block", "padding"),
+        [
+            ("qwen3-next-80b-a3b", {}, 544, 0.0149),
+            ("a small one", {"num_key_heads": 16, "num_value_heads": 16}, 544, 0.0264),
+            ("a dense one", {"num_key_heads": 16, "num_value_heads": 48, "kv_heads": 4}, 784, None),
+        ],
+    )
+    def test_the_state_is_as_large_as_vllm_logs(
+        self, model: str, settings: dict[str, int], block: int, padding: float | None
+    ) -> None:
+        """vLLM logs the attention block it takes so that its bytes hold a state, in steps of 16 tokens, and by how much
+        the state is padded: of Qwen3-Next-80B-A3B, Qwen3.5-0.8B and Qwen3.6-27B (the two with a float32 state)."""
+        spec = load_model("qwen3-next-80b-a3b")
+        if settings:
+            heads = {key: value for key, value in settings.items() if key != "kv_heads"}
+            linear = replace(spec.linear_attention, state_dtype="float32", **heads)  # type: ignore[type-var]
+            spec = replace(spec, linear_attention=linear, num_key_value_heads=settings.get("kv_heads", 2))
+        deployment = a_deployment(spec)
+        token, state = kv_bytes_per_token(deployment), state_bytes(deployment)
+        tokens = 16 * -(-state // (16 * token))
+        assert tokens == block
+        if padding is not None:
+            assert tokens * token / state - 1 == pytest.approx(padding, abs=5e-5)
+
+    def test_only_the_other_layers_keep_keys_and_values(self) -> None:
+        """Qwen3-Next: 12 of 48, with 2 KV heads of 256."""
+        deployment = a_deployment("qwen3-next-80b-a3b", tensor_parallel_size=2)
+        assert fullest_rank(deployment).block_bytes == 16 * 12 * 2 * 1 * 256 * 2
+
+    def test_every_sequence_that_may_run_has_its_state_set_aside(self) -> None:
+        sizes = {"tensor_parallel_size": 4, "max_num_batched_tokens": 2048}
+        few, many = (a_deployment("qwen3-next-80b-a3b", max_num_seqs=count, **sizes) for count in (64, 128))
+        assert many.ledger().state_bytes - few.ledger().state_bytes == 64 * 36 * state_bytes(few)
+        for deployment in (few, many):
+            found = deployment.ledger()
+            spent = found.weights_bytes + found.activation_bytes + found.non_torch_bytes + found.cuda_graph_bytes
+            assert found.kv_pool_bytes == pytest.approx(found.requested_bytes - spent - found.state_bytes)
+
+    def test_its_heads_must_divide_too(self) -> None:
+        with pytest.raises(ScenarioError, match="tensor_parallel_size = 3 does not divide"):
+            a_deployment("qwen3-next-80b-a3b", tensor_parallel_size=3).ledger()
 
 
 def test_each_remedy_alone_makes_it_fit() -> None:

@@ -8,6 +8,7 @@ import pytest
 from llmsim.cli import main
 from llmsim.closed_form import EnvelopeCost, decodes, prompts, saturated
 from llmsim.cost import AnalyticCost
+from llmsim.cost.analytic import AnalyticModel
 from llmsim.errors import ScenarioError
 from llmsim.report.explain import SECTIONS, Explanation, Question, explain
 from llmsim.report.explain.lines import Line, Section
@@ -22,6 +23,7 @@ DEPLOYMENTS = {
     "experts": a_deployment("mixtral-8x7b", tensor_parallel_size=4),
     "windowed": a_deployment(a_windowed_model()),
     "latent": a_deployment(a_latent_model(), "h200-sxm", tensor_parallel_size=8),
+    "linear": a_deployment("qwen3-next-80b-a3b", pipeline_parallel_size=4),
     "too large": a_deployment("llama-3.1-70b"),
     "sglang": a_deployment(engine="sglang", block_size=1),
     "tensorrt-llm": a_deployment(engine="tensorrt-llm", block_size=32, draft_layers=1),
@@ -190,6 +192,16 @@ class TestFullModel:
             assert remedy in text
         assert a_deployment("llama-3.1-70b", quantization="fp8").ledger().num_gpu_blocks > 2
 
+    def test_verification_of_drafts(self) -> None:
+        """Four drafted tokens at 16 sequences of an 8B: 80 tokens of one step, which one accepted draft in ten pays."""
+        found = section(key="decode", prompt_tokens=1000, output_tokens=2, batch=16, num_speculative_tokens=4)
+        verify_s = AnalyticModel(DEPLOYMENTS["dense"]).verify(16, 5, 1005)
+        assert value(found, "verify_s") == verify_s
+        assert value(found, "verify_break_even") == pytest.approx(verify_s / value(found, "step_s") - 1)
+        assert 0 < value(found, "verify_break_even") < 0.1
+        assert value(found, "verify_best_tpot_s") == pytest.approx(verify_s / 5)
+        assert not any(line.key.startswith("verify") for line in section(key="decode").lines)
+
     def test_more_slots_than_memory_holds_are_noted(self) -> None:
         assert any("not 5,000" in note for note in section(key="capacity", batch=5000).notes)
 
@@ -223,6 +235,7 @@ class TestCommand:
             ({"quantization": "fp7"}, "fp8"),
             ({"prompt": 0}, "prompt_tokens = 0"),
             ({"mfu": 2.0}, "mfu = 2.0"),
+            ({"ideal": True, "num_speculative_tokens": 4}, "does not price verification"),
         ],
     )
     def test_faults_name_what_is_allowed(self, given: dict[str, Any], message: str) -> None:

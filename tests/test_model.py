@@ -212,6 +212,45 @@ FALCON_7B = {
 }
 FALCON_40B = FALCON_7B | {"hidden_size": 8192, "new_decoder_architecture": True, "num_attention_heads": 128}
 FALCON_40B |= {"num_hidden_layers": 60, "num_kv_heads": 8}
+QWEN_3_NEXT = a_config(
+    architectures=["Qwen3NextForCausalLM"],
+    **layers(48, 2048, 16, 2, 5120),
+    decoder_sparse_step=1,
+    full_attention_interval=4,
+    head_dim=256,
+    linear_conv_kernel_dim=4,
+    linear_key_head_dim=128,
+    linear_num_key_heads=16,
+    linear_num_value_heads=32,
+    linear_value_head_dim=128,
+    max_position_embeddings=262144,
+    mlp_only_layers=[],
+    moe_intermediate_size=512,
+    num_experts=512,
+    num_experts_per_tok=10,
+    shared_expert_intermediate_size=512,
+    vocab_size=151936,
+)
+QWEN_3_6_35B_A3B = {
+    "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+    "tie_word_embeddings": False,
+    "text_config": {
+        key: value for key, value in QWEN_3_NEXT.items() if key not in ("architectures", "intermediate_size")
+    }
+    | {"num_hidden_layers": 40, "num_experts": 256, "num_experts_per_tok": 8, "vocab_size": 248320}
+    | {"layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 10, "mamba_ssm_dtype": "float32"},
+}
+MINIMAX_TEXT_01 = a_config(
+    architectures=["MiniMaxText01ForCausalLM"],
+    **layers(80, 6144, 64, 8, 9216),
+    attn_type_list=[0, 0, 0, 0, 0, 0, 0, 1] * 10,
+    head_dim=128,
+    max_position_embeddings=10240000,
+    num_experts_per_tok=2,
+    num_local_experts=32,
+    shared_intermediate_size=0,
+    vocab_size=200064,
+)
 PHI_2 = a_config(
     architectures=["PhiForCausalLM"], **layers(32, 2560, 32, 32, 10240), max_position_embeddings=2048, vocab_size=51200
 )
@@ -232,7 +271,9 @@ def test_parameters_are_as_published(name: str) -> None:
     # model cards count both embeddings, the LM head alone, or neither
     embeddings = (0, model.embedding_parameters, model.embedding_parameters + model.lm_head_parameters)
     counts = [model.active_parameters - left_out for left_out in embeddings]
-    assert any(count == pytest.approx(model.published_active_parameters, rel=0.025) for count in counts), counts
+    whole_billions = 0.5e9 if name == "qwen3-next-80b-a3b" else 0.0  # its card says 3B
+    published = pytest.approx(model.published_active_parameters, rel=0.025, abs=whole_billions)
+    assert any(count == published for count in counts), counts
 
 
 def test_the_catalogue_is_large_and_every_model_in_it_is_verified() -> None:
@@ -293,6 +334,9 @@ def test_the_catalogue_agrees_with_the_public_configurations(name: str, shared_d
         pytest.param(QWEN_3_30B_A3B, 30.5, 3.3, id="Qwen3-30B-A3B (model card)"),
         pytest.param(QWEN_1_5_MOE, 14.3, 2.7, id="Qwen1.5-MoE-A2.7B (model card)"),
         pytest.param(MINIMAX_M2, 229, None, id="MiniMax-M2 (model card)"),
+        pytest.param(QWEN_3_NEXT, 80, None, id="Qwen3-Next-80B-A3B (model card)"),
+        pytest.param(QWEN_3_6_35B_A3B, 35, None, id="Qwen3.6-35B-A3B (model card)"),
+        pytest.param(MINIMAX_TEXT_01, 456, None, id="MiniMax-Text-01 (arXiv 2501.08313)"),
         pytest.param(LLAMA_4_SCOUT, 107.8, 17, id="Llama 4 Scout without vision (model card)"),
         pytest.param(LLAMA_4_MAVERICK, 400, 17, id="Llama 4 Maverick (model card)"),
         pytest.param(GLM_4_5, 355, None, id="GLM-4.5 (arXiv 2508.06471)"),
@@ -328,6 +372,8 @@ def test_a_configuration_gives_the_model_of_the_catalogue() -> None:
         "phi-3-mini-4k": PHI_3_MINI,
         "mistral-7b-v0.1": MISTRAL_7B,
         "minimax-m2": MINIMAX_M2,
+        "minimax-text-01": MINIMAX_TEXT_01,
+        "qwen3-next-80b-a3b": QWEN_3_NEXT,
         "glm-4.5": GLM_4_5,
         "llama-4-maverick": LLAMA_4_MAVERICK,
         "gpt-j-6b": GPT_J,
@@ -342,7 +388,15 @@ def test_a_configuration_gives_the_model_of_the_catalogue() -> None:
         assert mine.active_parameters == known.active_parameters
         for field in ("attention_bias", "gated_mlp", "parallel_attention", "qk_norm", "norms_per_layer"):
             assert getattr(mine, field) == getattr(known, field), (name, field)
-        for field in ("sliding_window", "sliding_window_layers", "moe", "mla", "learned_positions"):
+        for field in (
+            "sliding_window",
+            "sliding_window_layers",
+            "moe",
+            "mla",
+            "learned_positions",
+            "linear_attention",
+            "attention_output_gate",
+        ):
             assert getattr(mine, field) == getattr(known, field), (name, field)
 
 
@@ -429,7 +483,10 @@ def test_gpt_oss_fits_its_published_file_size() -> None:
         (a_config(torch_dtype="float64"), "torch_dtype = 'float64': allowed are bfloat16"),
         (a_config(num_experts=8), "num_experts_per_tok is missing, but the model has 8 experts"),
         (DEEPSEEK_V3 | {"v_head_dim": None}, "v_head_dim is missing"),
-        (a_config(architectures=["MiniMaxText01ForCausalLM"]), "not supported: it has linear attention layers"),
+        (a_config(architectures=["KimiK3ForConditionalGeneration"]), "not supported: it has linear attention layers"),
+        (MINIMAX_TEXT_01 | {"attn_type_list": None}, "linear_attention.layers"),
+        (QWEN_3_NEXT | {"full_attention_interval": None}, "linear_attention.layers"),
+        (QWEN_3_NEXT | {"linear_num_key_heads": "many"}, 'linear_attention.num_key_heads = "many"'),
         (OPT_13B | {"word_embed_proj_dim": 512}, "word_embed_proj_dim = 512: must be the hidden_size 5120"),
         (a_config(quantization_config={"quant_method": "aqlm"}), "method 'aqlm'"),
         (a_config(quantization_config={"quant_method": "gptq", "bits": 3}), "bits 3"),

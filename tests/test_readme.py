@@ -7,12 +7,16 @@ block before it that prints anything prints.
 import re
 import shlex
 import shutil
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 
 from llmsim import cli
+from llmsim.workload import Client, WorkloadSpec
+from llmsim.workload.readers import FORMATS
 from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -24,7 +28,7 @@ FIRST_CELL = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
 Output = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/extending.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/extending.md", "docs/workloads.md"])
 def test_its_blocks_run_and_print_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -89,8 +93,16 @@ def test_ci_runs_its_test_command() -> None:
     assert "README.md" in (REPOSITORY / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "docs/extending.md"])
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", "docs/extending.md", "docs/workloads.md"])
 def test_its_links_lead_somewhere(name: str) -> None:
     document = REPOSITORY / name
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
         assert target.startswith("https://") or (document.parent / target).exists(), target
+
+
+def test_workloads_lists_every_kind_format_and_key() -> None:
+    text = (REPOSITORY / "docs" / "workloads.md").read_text(encoding="utf-8")
+    named = {name for cell in FIRST_CELL.findall(text) for name in re.findall(r"`([^`]+)`", cell)}
+    kinds = {get_args(kind.__annotations__["kind"])[0] for kind in get_args(get_args(WorkloadSpec)[0])}
+    keys = {field.name for field in fields(Client)} - {"name"}
+    assert named == kinds | {each.name for each in FORMATS} | keys

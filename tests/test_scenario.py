@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from llmsim.closed_form import decodes
 from llmsim.cluster.router import LeastOutstanding, RoundRobin
-from llmsim.cost import LinearCost
+from llmsim.cost import AnalyticCost, LinearCost
+from llmsim.engine.orca import OrcaScheduler
+from llmsim.engine.settings import EngineSpec, VllmScheduler
 from llmsim.errors import ScenarioError
 from llmsim.scenario import Pool, Run, Scenario, load_scenario, scenario_schema
 from llmsim.workload import PresetWorkload, RequestTable
@@ -398,6 +401,7 @@ class TestFromPython:
             kv_cache_dtype="fp8",
             quantization="fp8",
             num_gpu_blocks_override=5000,
+            enforce_eager=True,
             cost=LinearCost(base_s=0.01, per_token_s=0.0, per_context_token_s=0.0),
         )
         deployment = pool.deployment()
@@ -407,9 +411,20 @@ class TestFromPython:
             "kv_cache_dtype",
             "quantization",
             "num_gpu_blocks_override",
+            "enforce_eager",
         ):
             assert getattr(deployment, name) == getattr(pool, name)
         assert deployment.ledger().num_gpu_blocks == 5000
+
+    def test_a_scheduler_that_waits_for_each_iteration_costs_its_host_time(self) -> None:
+        """vLLM's scheduler runs ahead unless told not to; Orca's never does."""
+        pool = replace(a_scenario().pools[0], cost=AnalyticCost())
+        waiting = replace(pool, engine=EngineSpec(scheduler=VllmScheduler(async_scheduling=False)))
+        orca = replace(pool, engine=EngineSpec(scheduler=OrcaScheduler()))
+        deployments = [each.deployment() for each in (pool, waiting, orca)]
+        assert [each.async_scheduling for each in deployments] == [True, False, False]
+        ahead_s, waiting_s = (AnalyticCost().start(each).step(decodes(1, 100)).occupancy_s for each in deployments[:2])
+        assert waiting_s - ahead_s == pytest.approx(pool.accelerator.efficiency.host_synchronous_s)
 
 
 class TestSchema:

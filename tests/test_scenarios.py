@@ -26,7 +26,7 @@ def test_it_runs_to_its_end(path: Path) -> None:
     results = simulate(load_or_skip(path))
     requests = results.summary()["requests"]
     assert requests["total"] > 0
-    assert requests["finished"] == requests["total"]
+    assert requests["finished"] + int((results.requests["reason"] == "timeout").sum()) == requests["total"]
     assert results.slo_met is not None
 
 
@@ -35,6 +35,20 @@ def test_its_first_lines_say_which_question_it_answers(path: Path) -> None:
     comment = path.read_text().partition("\n\n")[0]
     assert all(line.startswith("# ") for line in comment.splitlines())
     assert "?" in comment
+
+
+def test_retries_keep_a_service_down_after_a_burst_has_passed() -> None:
+    storm = load_scenario(FILES[0].parent / "retry_storm.toml")
+    answered = {}
+    for retries in (0, 2):
+        requests = simulate(storm.with_settings({"workload.clients.0.retries": retries})).requests
+        # The burst is over at 40 s; what comes until 60 s may still find the queue it left.
+        later = requests.query("60 < arrival_s < 100")
+        answered[retries] = (later["outcome"] == "finished").mean()
+        before = requests.query("arrival_s < 15")
+        assert (before["outcome"] == "finished").all()
+    assert answered[0] > 0.95
+    assert answered[2] < 0.1
 
 
 def test_there_are_scenarios() -> None:

@@ -89,9 +89,8 @@ def work(rows: pd.DataFrame, accelerator: AcceleratorSpec) -> list[list[Work]]:
         deployment = deployment_of(next(group.itertuples()), accelerator)
         (stage,) = layout.stages(deployment)
         listed = [*stage_operators(deployment, stage).on_tokens, *stage_operators(deployment, stage).on_sampled]
-        for window, layers in ((False, stage.full_layers), (True, stage.window_layers)):
-            prefill, decode = attention_operators(deployment, window=window)
-            listed += [replace(each, count=layers) for each in (*prefill, *decode) if layers]
+        for layers, (prefill, decode) in attention_operators(deployment, stage):
+            listed += [replace(each, count=layers) for each in (*prefill, *decode)]
         for row in group.itertuples():
             statistics = {name: float(value) for name, value in batch_of(row)._asdict().items()}
             tokens = statistics["prefill_tokens"] + statistics["decode_sequences"]

@@ -33,9 +33,13 @@ class Arrivals:
             return
         table, now = self._table, int(self._env.now)
         for successor in self._successors.pop(row):
-            due = max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor])) + self._delay_ns
-            heapq.heappush(self._due, (due, successor))
-            Moment(self._env, due, ARRIVAL, self._send_due)
+            self.send_at(successor, max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor])))
+
+    def send_at(self, row: int, at_ns: int) -> None:
+        """Send a request at this time."""
+        due = at_ns + self._delay_ns
+        heapq.heappush(self._due, (due, row))
+        Moment(self._env, due, ARRIVAL, self._send_due)
 
     def due_ns(self, row: int) -> int | None:
         """When a row that has not been sent would be; None while that depends on its predecessor's end."""

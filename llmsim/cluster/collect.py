@@ -169,6 +169,7 @@ class Collector:
             "preemptions": fields["preemptions"],
             "recomputed_tokens": fields["recomputed_tokens"],
             "max_itl_s": _seconds(fields["max_itl_ns"]),
+            "attempts": fields["attempts"],
             "priority": table.priority[rows],
             "outcome": outcome,
             "reason": reason,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from simpy import Environment, Event
 
 from llmsim.cluster.arrivals import Arrivals
+from llmsim.cluster.patience import Patience
 from llmsim.cluster.router import Chooser, ReplicaView
 from llmsim.engine.moment import ARRIVAL, Moment
 from llmsim.engine.prefix import PromptKeys
@@ -17,6 +18,8 @@ from llmsim.workload.table import RequestTable
 Progress = Callable[[float, int, int], None]
 """Called now and then with the simulated time in seconds, requests done, and requests in all."""
 
+TIMEOUT = "timeout"
+"""Reason of a request's end when its client gave up on it."""
 _EVENTS_BETWEEN_REPORTS = 20_000
 _NEVER = float("inf")
 
@@ -56,6 +59,11 @@ class Fleet:
         self._entry_ns = min(station.request_ns for station in stations)
         """Time every request takes before it is routed: the API server's work, where it is the same for all."""
         self._arrivals = Arrivals(env, table, self._send, self._entry_ns)
+        self._patience = Patience(env, table, self._give_up)
+        self._given_up: dict[int, int] = {}
+        """When the clients of requests that are still on a replica gave up on them."""
+        self._resent: dict[int, tuple[int, int]] = {}
+        """Of requests that were sent again: when for the first time, and how often altogether."""
         self.done = 0
         self.events = 0
 
@@ -75,17 +83,39 @@ class Fleet:
         """Iterations that needed no event of their own."""
         return sum(replica.leaped_iterations for replica in self._replicas)
 
-    def ended(self, sequence: Sequence) -> None:
-        """A replica has let go of a request."""
-        self.done += 1
-        station = self._live.pop(sequence.row)[1]
+    def ended(self, sequence: Sequence, outcome: str, reason: str) -> None:
+        """A replica has let go of a request: it has ended, or it will be sent again."""
+        row = sequence.row
+        station = self._live.pop(row)[1]
+        self._patience.end(row)
         if station.keys is not None:
-            station.keys.forget(sequence.row)
-        self._arrivals.ended(sequence.row)
+            station.keys.forget(row)
+        given_up_ns = self._given_up.pop(row, None)
+        if given_up_ns is not None:
+            # Even if its last token came with the iteration that was under way.
+            outcome, reason = "aborted", TIMEOUT
+            sent_ns, attempts = self._resent.get(row, (sequence.arrival_ns, 1))
+            backoff_ns = self._patience.backoff_ns(row, attempts)
+            if backoff_ns is not None:
+                self._resent[row] = sent_ns, attempts
+                self._arrivals.send_at(row, max(given_up_ns + backoff_ns, int(self._env.now)))
+                return
+        self.done += 1
+        self._record(sequence, station, outcome, reason)
+        self._arrivals.ended(row)
+
+    def _give_up(self, row: int) -> None:
+        """A client disconnects: its server lets go of the request when the iteration under way is over."""
+        sequence, station = self._live[row]
+        self._given_up[row] = int(self._env.now)
+        station.replica.abort(sequence, TIMEOUT)
 
     def _send(self, row: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
         sent_ns = int(self._env.now) - self._entry_ns
+        if row in self._resent:
+            first_ns, attempts = self._resent[row]
+            self._resent[row] = first_ns, attempts + 1
         station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
         prompt = int(self._table.prompt_tokens[row])
         if prompt >= station.max_model_len:
@@ -99,11 +129,15 @@ class Fleet:
         if station.request_ns > self._entry_ns:
             self._deliver_later(sequence, station)
         else:
-            station.replica.deliver(sequence)
+            self._deliver(sequence, station)
+
+    def _deliver(self, sequence: Sequence, station: Station) -> None:
+        station.replica.deliver(sequence)
+        self._patience.begin(sequence.row, sequence.arrival_ns)
 
     def _deliver_later(self, sequence: Sequence, station: Station) -> None:
         def deliver(event: Event) -> None:
-            station.replica.deliver(sequence)
+            self._deliver(sequence, station)
 
         Moment(self._env, sequence.arrival_ns + station.request_ns, ARRIVAL, deliver)
 
@@ -137,19 +171,40 @@ class Fleet:
             station.replica.on_end = _nobody_waits
             station.replica.state.settle(sequence)
             station.replica.leave(sequence, outcome, reason)
+            self._record(sequence, station, outcome, reason)
         for row in range(len(self._table)):
             if not self._recorder.has_ended(row):
                 due_ns = self._arrivals.due_ns(row)
-                if due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns:
-                    self._never_served(row, due_ns, outcome, reason)
+                resent = row in self._resent
+                if resent or (due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns):
+                    self._never_served(row, NEVER if due_ns is None else due_ns, outcome, reason)
                 else:
                     self._never_served(row, NEVER, outcome, unsent)
 
+    def _record(self, sequence: Sequence, station: Station, outcome: str, reason: str) -> None:
+        """Record the end of a request that was on a replica."""
+        sent_ns, attempts = self._resent.pop(sequence.row, (sequence.arrival_ns, 1))
+        values = (
+            station.replica.number,
+            sent_ns,
+            sequence.queued_ns,
+            sequence.first_scheduled_ns,
+            sequence.first_token_ns,
+            sequence.finish_ns if outcome == "finished" else NEVER,
+            sequence.emitted,
+            sequence.cached_tokens,
+            sequence.preemptions,
+            sequence.recomputed_tokens,
+            sequence.max_itl_ns,
+            attempts,
+        )
+        self._recorder.request(sequence.row, values, outcome, reason)
+
     def _never_served(self, row: int, sent_ns: int, outcome: str, reason: str) -> None:
-        """Record the end of a request that no replica has seen."""
-        times = (NEVER,) * 4
-        self._recorder.request(row, (NEVER, sent_ns, *times, 0, 0, 0, 0, NEVER), outcome, reason)
+        """Record the end of a request that is on no replica."""
+        sent_ns, attempts = self._resent.pop(row, (sent_ns, int(sent_ns >= 0)))
+        self._recorder.request(row, (NEVER, sent_ns, *(NEVER,) * 4, 0, 0, 0, 0, NEVER, attempts), outcome, reason)
 
 
-def _nobody_waits(sequence: Sequence) -> None:
+def _nobody_waits(sequence: Sequence, outcome: str, reason: str) -> None:
     """The run is over."""

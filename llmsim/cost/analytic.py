@@ -5,6 +5,7 @@ pipeline stage (``folding``): what depends on the number of tokens alone is look
 its attention.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from llmsim.cost.folding import FoldedStage
 from llmsim.cost.host import Host
 from llmsim.cost.ideal import IdealModel
 from llmsim.cost.layers import experts_touched, operators
-from llmsim.cost.operators import Operator, Statistics, seconds, total
+from llmsim.cost.operators import Collective, Operator, Statistics, seconds, total
 from llmsim.deployment import Deployment, layout
 from llmsim.specification import specification
 
@@ -81,6 +82,26 @@ class AnalyticModel:
         )
         return slowest
 
+    def verify(self, sequences: int, tokens: int, context: int) -> float:
+        """The seconds (occupancy) of an iteration in which each of ``sequences`` sequences computes ``tokens`` tokens
+        and samples after each: its newest one and the drafted ones of speculative decoding.
+
+        It is a decode step with so many rows a sequence: attention does the FLOPs of each on keys and values read once.
+        ``context`` is what the last of them attends to; the others are taken to attend to as many.
+        """
+        window = self._deployment.model.sliding_window
+        seen = context if window is None else min(context, window + tokens - 1)
+        rows = np.array([sequences * tokens])
+        batch = Batch(0, 0, 0, 0, sequences, sequences * context, rows, 0, 0, sequences * seen)
+        computed = self._host.padded(rows)
+        statistics = {name: np.atleast_1d(value) for name, value in batch._asdict().items()}
+        statistics |= {"tokens": computed, "experts": experts_touched(self._deployment, computed)}
+        times = [
+            float(seconds(total(_widened(each, tokens).account(statistics) for each in listed))[0])
+            for listed in self._listed
+        ]
+        return float(max(*times, self._stages[0].floor_s) + self._host.waited(0, sequences))
+
     def account(self, batches: Batch) -> Account:
         """What iterations did and spent their time on; the times are those of the slowest stage. Tokens that only pad
         a CUDA graph cost time and bytes, but do no work."""
@@ -118,3 +139,11 @@ class AnalyticModel:
         statistics = {name: np.asarray(value) for name, value in batches._asdict().items()}
         tokens = self._host.padded(statistics["prefill_tokens"] + statistics["decode_sequences"])
         return {**statistics, "tokens": tokens, "experts": experts_touched(self._deployment, tokens)}
+
+
+def _widened(each: Operator | Collective, tokens: int) -> Operator | Collective:
+    """An operator of decodes with ``tokens`` rows a sequence; any other as it is."""
+    if isinstance(each, Collective) or each.rows != "decode_sequences":
+        return each
+    flop, tile_flop, row_bytes = (tokens * value for value in (each.flop, each.tile_flop, each.row_bytes))
+    return replace(each, flop=flop, tile_flop=tile_flop, row_bytes=row_bytes)

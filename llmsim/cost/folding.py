@@ -42,11 +42,9 @@ class FoldedStage:
         """An iteration takes no less: launching its kernels without CUDA graphs."""
         self._prefill_kernels: list[_Prefill] = []
         self._decode_kernels: list[tuple[float, Operator]] = []
-        for window, layers in ((False, stage.full_layers), (True, stage.window_layers)):
-            if layers:
-                prefill, decode = attention_operators(deployment, window=window)
-                self._prefill_kernels += [_prefill(each, layers) for each in prefill]
-                self._decode_kernels += [(layers, each) for each in decode]
+        for layers, (prefill, decode) in attention_operators(deployment, stage):
+            self._prefill_kernels += [_prefill(each, layers) for each in prefill]
+            self._decode_kernels += [(layers, each) for each in decode]
         self._fixed: dict[int, float] = {}
         self._heads: dict[int, float] = {}
         self._decodes: dict[int, _Decodes] = {}

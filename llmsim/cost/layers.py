@@ -28,6 +28,10 @@ SAMPLER_BYTES_PER_LOGIT = 10
 """Greedy sampling: 16-bit logits read, a float32 copy written and read by the argmax."""
 
 
+LINEAR_CHUNK = 64
+"""Tokens that kernels of linear attention compute as one piece (flash-linear-attention, ``chunk_gated_delta_rule``)."""
+
+
 class StageOperators(NamedTuple):
     """What one pipeline stage runs."""
 
@@ -49,8 +53,10 @@ def stage_operators(deployment: Deployment, stage: Stage) -> StageOperators:
     head."""
     kernels = _Kernels(deployment)
     on_tokens: list[Operator | Collective] = [
-        kernels.product(each, stage.layers) for each in layout.attention_matrices(deployment)
+        kernels.product(each, stage.attention_layers) for each in layout.attention_matrices(deployment)
     ]
+    if stage.linear_layers:
+        on_tokens += [kernels.product(each, stage.linear_layers) for each in layout.linear_matrices(deployment)]
     if stage.dense_layers:
         on_tokens += [kernels.product(each, stage.dense_layers) for each in layout.dense_matrices(deployment)]
     if stage.moe_layers:
@@ -61,10 +67,16 @@ def stage_operators(deployment: Deployment, stage: Stage) -> StageOperators:
     return StageOperators(on_tokens, kernels.head() if stage.last else [])
 
 
-def attention_operators(deployment: Deployment, *, window: bool) -> AttentionOperators:
-    """What one layer runs on keys and values; of a layer with a sliding window if ``window``."""
+def attention_operators(deployment: Deployment, stage: Stage) -> list[tuple[float, AttentionOperators]]:
+    """What a layer of each kind runs on keys and values, or on its state, and how many of the kind there are."""
     kernels = _Kernels(deployment)
-    return kernels.latent_attention() if deployment.model.mla else kernels.attention(window)
+    full = kernels.latent_attention() if deployment.model.mla else kernels.attention(window=False)
+    made = [(stage.full_layers, full)]
+    if stage.window_layers:
+        made.append((stage.window_layers, kernels.attention(window=True)))
+    if stage.linear_layers:
+        made.append((stage.linear_layers, kernels.linear_attention()))
+    return [(layers, each) for layers, each in made if layers]
 
 
 def operators(deployment: Deployment, stage: Stage) -> Iterator[Operator | Collective]:
@@ -72,10 +84,8 @@ def operators(deployment: Deployment, stage: Stage) -> Iterator[Operator | Colle
     on_tokens, on_sampled = stage_operators(deployment, stage)
     yield from on_tokens
     yield from on_sampled
-    for window, layers in ((False, stage.full_layers), (True, stage.window_layers)):
-        if layers:
-            prefill, decode = attention_operators(deployment, window=window)
-            yield from (replace(each, count=layers) for each in (*prefill, *decode))
+    for layers, (prefill, decode) in attention_operators(deployment, stage):
+        yield from (replace(each, count=layers) for each in (*prefill, *decode))
 
 
 def experts_touched(deployment: Deployment, tokens: Any) -> Any:
@@ -169,10 +179,13 @@ class _Kernels:
             heads, kv = model.num_attention_heads // deployment.tensor_parallel_size, layout.kv_heads(deployment)
             passes = 2 if model.qk_norm else 1
             turned = (2 * passes * (heads + kv) + 2 * kv) * model.head_dim * size
-            turned += layout.kv_bytes_per_token(deployment)
-            made.append(replace(self._elementwise("rope", stage.layers, "tokens", turned), launch_s=0.0))
+            turned += (
+                layout.kv_bytes_per_token(deployment) + 3 * model.attention_output_gate * heads * model.head_dim * size
+            )
+            made.append(replace(self._elementwise("rope", stage.attention_layers, "tokens", turned), launch_s=0.0))
         if deployment.compute_dtype(deployment.linear_dtype) in EIGHT_BIT:
-            inputs = stage.layers * sum(each.inputs for each in layout.attention_matrices(deployment))
+            inputs = stage.attention_layers * sum(each.inputs for each in layout.attention_matrices(deployment))
+            inputs += stage.linear_layers * sum(each.inputs for each in layout.linear_matrices(deployment))
             inputs += stage.dense_layers * sum(each.inputs for each in layout.dense_matrices(deployment))
             quantize = self._elementwise("quantize", 1, "tokens", (size + 1) * inputs)
             made.append(replace(quantize, launch_s=0.0))
@@ -284,6 +297,47 @@ class _Kernels:
         )
         expand, absorb = self._latent_products()
         return AttentionOperators([expand, prefill], [absorb, decode])
+
+    def linear_attention(self) -> AttentionOperators:
+        """A recurrence on a matrix S a head: read by the key, updated, read by the query, 2*d_k*d_v FLOPs each; S is
+        read and written once a sequence (gated DeltaNet, arXiv 2412.06464, sections 3.1 and 3.3).
+
+        Prefill takes ``LINEAR_CHUNK`` tokens at a time: products within the chunk are its price. Convolution and gated
+        norm read and write what they mix. Its kernels are taken to reach what those of attention do: no measurement of
+        them went into the efficiencies.
+        """
+        deployment, spec = self.deployment, self.deployment.model.linear_attention
+        assert spec is not None
+        accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
+        ranks = deployment.tensor_parallel_size
+        moved = ((4 if spec.conv_kernel_dim else 1) * spec.mixed_width + 4 * spec.value_width) / ranks
+        common: dict[str, Any] = {
+            "count": 1,
+            "row_bytes": moved * self._activation_bytes,
+            "flop": 6 * spec.value_width * spec.key_head_dim / ranks,
+            "read_bytes": 2 * layout.state_bytes(deployment),
+            "flop_per_s": self._activation_flop_per_s * efficiency.prefill_attention_compute,
+            "bytes_per_s": accelerator.hbm_bandwidth_bytes_per_s * efficiency.decode_attention_hbm,
+        }
+        within = 2 * LINEAR_CHUNK * (spec.value_width + spec.num_value_heads * spec.key_head_dim) / ranks
+        prefill = Operator(
+            name="prefill_linear",
+            rows="prefill_tokens",
+            work="prefill_tokens",
+            read="prefill_sequences",
+            tile_flop=within,
+            launch_s=efficiency.prefill_attention_launch_s + 4 * efficiency.elementwise_launch_s,
+            **common,
+        )
+        decode = Operator(
+            name="decode_linear",
+            rows="decode_sequences",
+            work="decode_sequences",
+            read="decode_sequences",
+            launch_s=efficiency.decode_attention_launch_s,
+            **common,
+        )
+        return AttentionOperators([prefill], [decode])
 
     def _latent_products(self) -> tuple[Operator, Operator]:
         """MLA's expansion of latent vectors in prefill, and what decode absorbs of it: work of attention, as it goes

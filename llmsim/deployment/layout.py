@@ -34,6 +34,8 @@ class Stage(NamedTuple):
     window_layers: float
     """Layers with a sliding window among them: a fraction where the model's do not divide evenly, because a
     specification says how many there are and not which."""
+    linear_layers: float
+    """Layers with linear attention among them, likewise."""
     first: bool
     last: bool
 
@@ -45,7 +47,12 @@ class Stage(NamedTuple):
     @property
     def full_layers(self) -> float:
         """Layers that attend to the whole context."""
-        return self.layers - self.window_layers
+        return self.attention_layers - self.window_layers
+
+    @property
+    def attention_layers(self) -> float:
+        """Layers that keep keys and values."""
+        return self.layers - self.linear_layers
 
 
 def stages(deployment: "Deployment") -> list[Stage]:
@@ -61,8 +68,8 @@ def stages(deployment: "Deployment") -> list[Stage]:
     for index, layers in enumerate(counts):
         dense = min(dense_left, layers)
         dense_left -= dense
-        window = model.sliding_window_layers * layers / total
-        result.append(Stage(dense, layers - dense, window, index == 0, index == size - 1))
+        window, linear = model.sliding_window_layers * layers / total, model.linear_layers * layers / total
+        result.append(Stage(dense, layers - dense, window, linear, index == 0, index == size - 1))
     return result
 
 
@@ -80,12 +87,35 @@ def kv_bytes_per_token(deployment: "Deployment") -> float:
     return 2 * kv_heads(deployment) * model.head_dim * size
 
 
+def state_bytes(deployment: "Deployment") -> float:
+    """Bytes that a sequence keeps in one linear attention layer of a rank, which has its share of the heads."""
+    spec = deployment.model.linear_attention
+    return spec.state_bytes(deployment.activation_dtype) / deployment.tensor_parallel_size if spec else 0.0
+
+
+def linear_matrices(deployment: "Deployment") -> list[Matrix]:
+    """Projections of one linear attention layer."""
+    spec, hidden, ranks = (
+        deployment.model.linear_attention,
+        deployment.model.hidden_size,
+        deployment.tensor_parallel_size,
+    )
+    if spec is None:
+        return []
+    dtype = deployment.linear_dtype
+    return [
+        Matrix("linear_in", hidden, spec.input_width // ranks, dtype),
+        Matrix("linear_out", spec.value_width // ranks, hidden, dtype),
+    ]
+
+
 def attention_matrices(deployment: "Deployment") -> list[Matrix]:
     """Projections of one attention layer; fused where engines fuse them."""
     model, ranks = deployment.model, deployment.tensor_parallel_size
     heads, hidden, dtype = model.num_attention_heads // ranks, model.hidden_size, deployment.linear_dtype
     if model.mla is None:
-        width = (heads + 2 * kv_heads(deployment)) * model.head_dim
+        queries = heads * (1 + model.attention_output_gate)
+        width = (queries + 2 * kv_heads(deployment)) * model.head_dim
         return [Matrix("qkv", hidden, width, dtype), Matrix("o", heads * model.head_dim, hidden, dtype)]
     mla = model.mla
     query_width = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
@@ -160,14 +190,16 @@ def weight_parts(deployment: "Deployment", stage: Stage) -> dict[str, float]:
     latent = latent_matrix(deployment)
     attention = [*attention_matrices(deployment), *([latent] if latent else [])]
     dense, draft = _bytes(dense_matrices(deployment)), deployment.draft_layers if stage.last else 0
-    vectors = stage.layers * (model.norms_per_layer * model.hidden_size + 2 * model.head_dim * model.qk_norm)
-    vectors += stage.layers * attention[0].outputs * model.attention_bias + stage.last * model.hidden_size
+    vectors: float = (stage.layers * model.norms_per_layer + stage.last) * model.hidden_size
+    vectors += stage.attention_layers * 2 * model.head_dim * model.qk_norm
+    vectors += stage.attention_layers * attention[0].outputs * model.attention_bias
     vectors += stage.first * model.learned_positions * model.hidden_size
     embeddings = stage.first + stage.last
     if embeddings == 2 and model.tie_word_embeddings:
         embeddings = 1
     parts = {
-        "attention": stage.layers * _bytes(attention),
+        "attention": stage.attention_layers * _bytes(attention),
+        "linear": stage.linear_layers * _bytes(linear_matrices(deployment)),
         "mlp": stage.dense_layers * dense,
         "shared": stage.moe_layers * _bytes(shared_matrices(deployment)),
         "experts": stage.moe_layers * experts_of_rank(deployment) * _bytes(expert_matrices(deployment)) if moe else 0.0,

@@ -9,8 +9,9 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from llmsim.deployment.layout import Stage, kv_bytes_per_token, stages, weights_bytes
-from llmsim.deployment.overheads import Overheads, overheads, static_fraction
+from llmsim.deployment.groups import kv_groups
+from llmsim.deployment.layout import Stage, kv_bytes_per_token, stages, state_bytes, weights_bytes
+from llmsim.deployment.overheads import Overheads, batch_defaults, overheads, static_fraction
 from llmsim.errors import ScenarioError
 from llmsim.units import format_bytes
 
@@ -31,14 +32,17 @@ class MemoryLedger:
     non_torch_bytes: float
     """CUDA context, communication buffers and workspaces."""
     cuda_graph_bytes: float
+    state_bytes: float
+    """Linear attention's state of max_num_seqs sequences; 0 for models without."""
     kv_pool_bytes: float
     block_bytes: float
-    """One KV block over the layers of the rank."""
+    """One KV block over the layers of the rank, and those that pad groups."""
     block_size: int
     num_gpu_blocks: int
     """As vLLM counts: the null block, which holds no tokens, included."""
     kv_tokens: int
-    """The log's "GPU KV cache size": num_gpu_blocks * block_size."""
+    """The log's "GPU KV cache size": num_gpu_blocks * block_size, or, where only some layers have a window,
+    max_concurrency * max_model_len."""
     max_model_len: int
     max_concurrency: float
     """Requests of max_model_len tokens that the pool holds at once: the log's "maximum concurrency", not a
@@ -55,6 +59,7 @@ class MemoryLedger:
             ("- activation peak", self.activation_bytes),
             ("- context and buffers", self.non_torch_bytes),
             ("- CUDA graphs", self.cuda_graph_bytes),
+            *([("- linear attention state", self.state_bytes)] if self.state_bytes else []),
             ("= KV pool", self.kv_pool_bytes),
         )
         block = format_bytes(self.block_bytes)
@@ -76,19 +81,23 @@ def ledger(deployment: "Deployment") -> MemoryLedger:
     if rank.num_gpu_blocks < 2:
         raise ScenarioError(_does_not_fit(deployment, rank))
     length, notes = _max_model_len(deployment, rank)
-    needed = -(-length // rank.block_size)
+    held = concurrency(deployment, rank, length)
+    tokens = rank.num_gpu_blocks * rank.block_size
+    if mixes_windows(deployment):
+        notes = (*notes, _counted_whole(deployment, tokens))
+        tokens = int(held * length)
     return replace(
         rank,
-        kv_tokens=rank.num_gpu_blocks * rank.block_size,
+        kv_tokens=tokens,
         max_model_len=length,
-        max_concurrency=rank.num_gpu_blocks / needed,
+        max_concurrency=held,
         notes=(*rank.notes, *notes),
     )
 
 
 def fullest_rank(deployment: "Deployment") -> MemoryLedger:
     """The ledger of the rank with the fewest KV blocks, whether or not it has any, before a length is resolved."""
-    rank = min((rank_ledger(deployment, stage) for stage in stages(deployment)), key=lambda each: each.num_gpu_blocks)
+    rank = rank_ledger(deployment, _fullest_stage(deployment))
     override = deployment.num_gpu_blocks_override
     if override is None:
         return rank
@@ -101,8 +110,10 @@ def rank_ledger(deployment: "Deployment", stage: Stage) -> MemoryLedger:
     """The ledger of one stage's ranks, before a length is resolved; its pool may be negative."""
     weights, rest = weights_bytes(deployment, stage), overheads(deployment)
     requested = _requested_bytes(deployment, weights, rest)
-    pool = requested - weights - rest.activation_bytes - rest.non_torch_bytes - rest.cuda_graph_bytes
-    layers = stage.layers + (deployment.draft_layers if stage.last else 0)
+    sequences = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
+    state = stage.linear_layers * state_bytes(deployment) * sequences
+    pool = requested - weights - rest.activation_bytes - rest.non_torch_bytes - rest.cuda_graph_bytes - state
+    layers = kv_groups(deployment, stage).padded_layers
     block = layers * deployment.block_size * kv_bytes_per_token(deployment)
     return MemoryLedger(
         total_bytes=deployment.accelerator.memory_bytes,
@@ -111,6 +122,7 @@ def rank_ledger(deployment: "Deployment", stage: Stage) -> MemoryLedger:
         activation_bytes=rest.activation_bytes,
         non_torch_bytes=rest.non_torch_bytes,
         cuda_graph_bytes=rest.cuda_graph_bytes,
+        state_bytes=state,
         kv_pool_bytes=pool,
         block_bytes=block,
         block_size=deployment.block_size,
@@ -136,26 +148,38 @@ def _requested_bytes(deployment: "Deployment", weights: float, rest: Overheads) 
     return used + (total - used) * deployment.free_gpu_memory_fraction
 
 
-def grouped_concurrency(deployment: "Deployment", tokens: int) -> float:
-    """Requests of ``tokens`` tokens that the pool holds when windowed layers keep only what they may still attend to.
+def concurrency(deployment: "Deployment", rank: MemoryLedger, tokens: int) -> float:
+    """Requests of ``tokens`` tokens that the pool of ``rank``, the fullest, holds at once, windowed layers keeping only
+    what they may still attend to."""
+    groups = kv_groups(deployment, _fullest_stage(deployment))
+    held = rank.num_gpu_blocks * (groups.full + groups.window)
+    return held / groups.blocks_per_request(deployment, tokens)
 
-    vLLM keeps blocks for groups of layers; a windowed one holds the window less one, an iteration's tokens, and a block
-    that straddles (``v1/kv_cache_interface.py``, ``SlidingWindowSpec.max_memory_usage_bytes``).
-    """
-    rank, model, size = fullest_rank(deployment), deployment.model, deployment.block_size
-    share = model.sliding_window_layers / model.num_hidden_layers
-    full = -(-tokens // size)
-    near = full
-    if model.sliding_window is not None:
-        batched = overheads(deployment).tokens or tokens
-        near = min(full, -(-min(model.sliding_window - 1 + batched, tokens) // size) + 1)
-    return rank.num_gpu_blocks / (full * (1 - share) + near * share)
+
+def mixes_windows(deployment: "Deployment") -> bool:
+    """Whether some layers have a sliding window and others do not."""
+    return 0 < deployment.model.sliding_window_layers < deployment.model.attention_layers
+
+
+def _fullest_stage(deployment: "Deployment") -> Stage:
+    return min(stages(deployment), key=lambda stage: rank_ledger(deployment, stage).num_gpu_blocks)
+
+
+def _counted_whole(deployment: "Deployment", tokens: int) -> str:
+    """What a run makes of windows that only some layers have."""
+    model = deployment.model
+    return (
+        f"{model.sliding_window_layers} of {model.attention_layers} layers keep a window of {model.sliding_window} "
+        f"tokens: a run counts their KV at full length, {tokens} tokens in all"
+    )
 
 
 def _notes(deployment: "Deployment") -> tuple[str, ...]:
-    windows = deployment.model.sliding_window_layers
-    if 0 < windows < deployment.model.num_hidden_layers:
-        return (f"the KV of {windows} sliding-window layers is counted at full length",)
+    if deployment.model.linear_layers:
+        return (
+            "the state of linear attention is set aside for max_num_seqs sequences; vLLM takes it as they come",
+            "prefix caching is taken to find a state of linear attention at each KV block",
+        )
     return ()
 
 
@@ -188,7 +212,8 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
 def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:
     from llmsim.deployment.remedies import remedies  # it asks for the ledgers of other deployments
 
-    overhead = format_bytes(rank.activation_bytes + rank.non_torch_bytes + rank.cuda_graph_bytes)
+    rest = rank.activation_bytes + rank.non_torch_bytes + rank.cuda_graph_bytes + rank.state_bytes
+    overhead = format_bytes(rest)
     least = 2 * rank.block_bytes
     return (
         f"{deployment.model.name} does not fit on {deployment.accelerator.name} with "

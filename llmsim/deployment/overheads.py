@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 V1_SINCE = (0, 8)
 """vLLM version in which the V1 engine became the default (release notes of 0.8.0)."""
+GROUPS_SINCE = (0, 10)
+"""vLLM version since which windowed layers have KV blocks of their own (of July 2025; the rule of
+``kv_cache_utils.py`` is of June)."""
 GRAPHS_SINCE = (0, 21)
 """vLLM version since which the estimated CUDA-graph pool is subtracted
 (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS)."""
@@ -56,6 +59,11 @@ def batch_defaults(accelerator: AcceleratorSpec) -> tuple[int, int]:
     return 2048, 256
 
 
+def vllm_version(deployment: "Deployment") -> tuple[int, ...]:
+    """Major and minor version of vLLM."""
+    return tuple(int(part) for part in deployment.engine_version.split(".")[:2])
+
+
 def overheads(deployment: "Deployment") -> Overheads:
     """What a rank needs beside weights and KV."""
     if deployment.kv_overhead_bytes is not None:
@@ -90,7 +98,7 @@ def _sglang_defaults(memory_bytes: float) -> tuple[int, int]:
 
 def _vllm(deployment: "Deployment") -> Overheads:
     """The larger of forward pass and sampler in the profiling run, and the rest."""
-    version = tuple(int(part) for part in deployment.engine_version.split(".")[:2])
+    version = vllm_version(deployment)
     v1 = version >= V1_SINCE
     logit_bytes, non_torch = (LOGIT_BYTES, NON_TORCH_BYTES) if v1 else (V0_LOGIT_BYTES, V0_NON_TORCH_BYTES)
     tokens_default, sequences_default = batch_defaults(deployment.accelerator)

@@ -150,7 +150,8 @@ class Deployment:
         """Whether the heads divide into ``ranks``: query heads evenly, KV heads evenly or replicated
         evenly."""
         heads, kv_heads = self.model.num_attention_heads, self.model.num_key_value_heads
-        if heads % ranks:
+        linear = self.model.linear_attention
+        if heads % ranks or (linear and linear.num_key_heads % ranks):
             return False
         return self.model.mla is not None or kv_heads % ranks == 0 or ranks % kv_heads == 0
 

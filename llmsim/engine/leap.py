@@ -123,6 +123,11 @@ class Leap:
         """End of the iteration ``number``, counted from 1 for ``plan``."""
         return int(self.ends_ns[number - 1 - len(self.durations_ns)])
 
+    def longest_ns(self, iterations: int) -> int:
+        """The longest of the first ``iterations`` iterations: their times ascend or descend."""
+        durations = self.durations_ns
+        return max(int(durations[0]), int(durations[iterations - 1]))
+
     def run(self, state: EngineState) -> Run:
         """How the iterations differ from ``plan``, to be kept. Before they are carried out."""
         ends = self.ends_ns[len(self.ends_ns) - len(self.durations_ns) :]

@@ -51,14 +51,14 @@ class Replica:
         self._leap: Leap | None = None
         self._moment: Moment | None = None
         """When the oldest iteration ends, or the leap."""
-        self._aborting: list[tuple[Sequence, str]] = []
+        self._aborting: dict[Sequence, str] = {}
         self._schedule_pending = False
         self._free_ns = 0
         self.leaped_iterations = 0
         self.outstanding = 0
         """Requests sent here that have not ended."""
-        self.on_end: Callable[[Sequence], None] = _forget
-        """Called when a request leaves."""
+        self.on_end: Callable[[Sequence, str, str], None] = _forget
+        """Called when a request leaves, with its outcome and the reason."""
 
     def deliver(self, sequence: Sequence) -> None:
         """Put a request into the waiting queue, now."""
@@ -80,7 +80,7 @@ class Replica:
 
     def abort(self, sequence: Sequence, reason: str) -> None:
         """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
-        self._aborting.append((sequence, reason))
+        self._aborting.setdefault(sequence, reason)
         if self._leap is not None and self._moment is not None:
             self._leap.cut(int(self._env.now))
             self._moment.cancel()
@@ -95,25 +95,11 @@ class Replica:
             self._carry_out(self._leap, self._leap.iterations)
 
     def leave(self, sequence: Sequence, outcome: str, reason: str) -> None:
-        """Record a request's end, whatever it is."""
+        """A request is no longer here, for whatever reason."""
         if sequence.preempted_ns >= 0:
             self._record_preemption(sequence, NEVER)
         self.outstanding -= 1
-        values = (
-            self.number,
-            sequence.arrival_ns,
-            sequence.queued_ns,
-            sequence.first_scheduled_ns,
-            sequence.first_token_ns,
-            sequence.finish_ns,
-            sequence.emitted,
-            sequence.cached_tokens,
-            sequence.preemptions,
-            sequence.recomputed_tokens,
-            sequence.max_itl_ns,
-        )
-        self._recorder.request(sequence.row, values, outcome, reason)
-        self.on_end(sequence)
+        self.on_end(sequence, outcome, reason)
 
     def _wait_until(self, at_ns: int) -> Moment:
         return Moment(self._env, at_ns, ITERATION_ENDS + self.number, self._end_iteration)
@@ -141,7 +127,7 @@ class Replica:
             self._decisions.stuck(now, state)
 
     def _abort_now(self, now: int) -> None:
-        for sequence, reason in self._aborting:
+        for sequence, reason in self._aborting.items():
             if sequence.finish_ns >= 0:
                 continue
             running = sequence.running
@@ -224,7 +210,7 @@ class Replica:
         row = self._row(plan)
         gap_ns = plan.end_ns - plan.clock.ended_ns
         if iterations > 1:
-            gap_ns = max(gap_ns, int(leap.durations_ns[1:iterations].max()))
+            gap_ns = max(gap_ns, leap.longest_ns(iterations))
             plan.iteration += iterations - 1
             plan.end_ns = leap.end_ns(iterations)
         self.state.depart(plan, gone)
@@ -312,7 +298,7 @@ class Replica:
         sequence.preempted_ns = sequence.resumed_ns = NEVER
 
 
-def _forget(sequence: Sequence) -> None:
+def _forget(sequence: Sequence, outcome: str, reason: str) -> None:
     """Nobody waits for the request's end."""
 
 

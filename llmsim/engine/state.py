@@ -211,7 +211,7 @@ class EngineState:
     def depart(self, plan: Plan, gone: list[Sequence]) -> None:
         """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
         if gone:
-            ending = tuple(sequence for sequence in gone if sequence.finishes == plan.iteration)
+            ending = tuple([sequence for sequence in gone if sequence.finishes == plan.iteration])
             plan.finishing += ending
             plan.wasted = len(gone) - len(ending)
         if stopping := plan.clock.stopping.pop(plan.iteration, None):

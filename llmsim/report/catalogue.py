@@ -187,7 +187,7 @@ def _print_model(facts: Facts, model: ModelSpec, console: Console) -> None:
     derived = {
         "parameters": f"{model.parameters / 1e9:,.2f}B, computed from the numbers below",
         "active_parameters": f"{model.active_parameters / 1e9:,.2f}B",
-        "KV of a token": f"{format_bytes(model.kv_bytes_per_token())} in 16 bit, {model.num_hidden_layers} layers",
+        "KV of a token": f"{format_bytes(model.kv_bytes_per_token())} in 16 bit, {model.attention_layers} layers",
     }
     hidden = ("name", "aliases", "source", "verified")
     published = {key: f"{facts[key] / 1e9:g}B" for key in facts if key.startswith("published_")}

@@ -30,6 +30,8 @@ def print_summary(results: Results, console: Console) -> None:
         _print_item(console, sentence)
     console.print(Text(verdict.binding))
     console.print(Text(verdict.stability))
+    if verdict.confidence:
+        console.print(Text(verdict.confidence))
     console.print()
     console.print(latency_table(results))
     for rows in (throughput_rows(summary), use_rows(summary), cost_rows(summary)):

@@ -132,7 +132,8 @@ def _header(results: Results) -> str:
         f"<header><p class=kind>llmsim report</p><h1>{escape(results.facts.scenario)}</h1>"
         f'<div class="verdict {verdict.status}"><p class=headline>{mark}{escape(verdict.headline)}</p>'
         f"<ul>{sentences}</ul>"
-        f"<p>{escape(verdict.binding)}</p><p>{escape(verdict.stability)}</p></div></header>"
+        f"<p>{escape(verdict.binding)}</p><p>{escape(verdict.stability)}</p>"
+        f"<p>{escape(verdict.confidence)}</p></div></header>"
     )
 
 

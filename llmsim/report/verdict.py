@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from llmsim.report.tables import METRIC_NAMES, percent, slo_name
 from llmsim.results.attribution import what_binds
+from llmsim.results.confidence import latency_interval
 from llmsim.results.results import Results
+from llmsim.results.stability import judge_stability
 from llmsim.units import format_duration
 
-FEW_REQUESTS = 200
-"""With fewer requests nothing is said about stability."""
-GROWTH, NO_GROWTH = 0.05, 0.02
-"""Growth of the backlog, as shares of the arrivals, of a server that falls behind and one that keeps up."""
+_STABILITY = {
+    "saturated": "Not stable",
+    "short": "Stability cannot be told from a run this short",
+    "stable": "Stable",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Verdict:
     targets: tuple[str, ...]
     """One sentence a target of the SLO, the worst first; the p99 values when there is none."""
     stability: str
+    confidence: str
+    """How well this run alone knows its tails; empty at record level ``summary``."""
     binding: str
 
 
@@ -33,7 +36,7 @@ def judge(results: Results) -> Verdict:
     summary = results.summary()
     status, headline = _slo(summary)
     targets = _targets(summary["slo"]["targets"]) or (_tails(summary),)
-    return Verdict(status, headline, targets, stability(results), binding(results))
+    return Verdict(status, headline, targets, stability(results), confidence(results), binding(results))
 
 
 def _slo(summary: dict[str, Any]) -> tuple[Literal["met", "missed", "none"], str]:
@@ -78,34 +81,27 @@ def _tails(summary: dict[str, Any]) -> str:
 
 
 def stability(results: Results) -> str:
-    """Whether requests left as fast as they came in the second half of the arrivals, where it can be told.
-
-    The backlog of a server that keeps up wanders around a constant, that of one that does not grows in
-    proportion to the arrivals. Growth counts beyond a share of the arrivals and four standard deviations of a
-    Poisson count; its absence counts over a span long against the time a request stays.
-    """
-    requests, facts = results.record.requests, results.facts
-    arrival_s, outcome = requests["arrival_s"], requests["outcome"]
-    inside = (arrival_s >= facts.window_start_s) & (arrival_s <= facts.window_end_s)
-    served = inside & ((outcome == "finished") | (outcome == "in_flight"))
-    arrival_s, finish_s = arrival_s[served], requests["finish_s"][served]
-    if len(arrival_s) < FEW_REQUESTS or np.isnan(finish_s).all():
+    """Whether requests left as fast as they came, where it can be told; ``judge_stability`` says how."""
+    facts = results.facts
+    found = judge_stability(results.record.requests, facts.window_start_s, facts.window_end_s)
+    if found.verdict == "unknown":
         return "Stability cannot be told: too few requests are known."
-    middle_s, last_s = np.median(arrival_s), arrival_s.max()
-    before = int(np.sum(arrival_s <= middle_s) - np.sum(finish_s <= middle_s))
-    after = int(len(arrival_s) - np.sum(finish_s <= last_s))
-    arrived = int(np.sum(arrival_s > middle_s))
-    growth = (after - before) / max(arrived, 1)
     told = (
-        f"in the second half of the arrivals requests finished at {percent(1 - growth)} of the rate at which "
-        f"they came, and those in the system went from {before:,} to {after:,}."
+        f"in the second half of the arrivals requests finished at {percent(1 - found.growth)} of the rate at which "
+        f"they came, and those in the system went from {found.before:,} to {found.after:,}."
     )
-    if growth > max(GROWTH, 4 / np.sqrt(max(arrived, 1))):
-        return f"Not stable: {told}"
-    stay_s = np.nanmedian(finish_s - arrival_s)
-    if growth > NO_GROWTH or last_s - middle_s < 5 * stay_s:
-        return f"Stability cannot be told from a run this short: {told}"
-    return f"Stable: {told}"
+    return f"{_STABILITY[found.verdict]}: {told}"
+
+
+def confidence(results: Results) -> str:
+    """The 95 % intervals of the tails, from this run alone."""
+    found = {metric: latency_interval(results.record, metric, "p99") for metric in ("ttft", "tpot", "e2e")}
+    told = [
+        f"{METRIC_NAMES[metric]} p99 {format_duration(max(each.low, 0.0))} to {format_duration(each.high)}"
+        for metric, each in found.items()
+        if each.high == each.high
+    ]
+    return f"From this run alone, 95 %: {', '.join(told)}." if told else ""
 
 
 def binding(results: Results) -> str:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 PARTS: dict[str, str] = {
-    "frontend_s": "from its arrival to the replica's queue: API, routing, transfer",
+    "frontend_s": "from its arrival to the replica's queue: API, routing, transfer, attempts that were given up",
     "waiting_s": "in the replica's queue, until an iteration first computed any of it",
     "prefill_s": "from then until its first token is out, whatever else those iterations computed",
     "preempted_s": "from losing its blocks until the next token after it",
@@ -59,8 +59,8 @@ def attribute(record: RunRecord, decode_only_s: Floats | None = None) -> Columns
     done = record.requests["outcome"] == "finished"
     request_id, replica = record.requests["request_id"][done], record.requests["replica"][done]
     moments = ("arrival", "queued", "first_scheduled", "first_token", "finish")
-    time = {name: _ns(record.requests[f"{name}_s"][done]) for name in moments}
-    stalls = _stalls(record.preemptions, request_id, time["finish"])
+    time = {name: nanoseconds(record.requests[f"{name}_s"][done]) for name in moments}
+    stalls = stalls_of(record.preemptions, request_id, time["finish"])
     decode, others_prefill = _split_decode_phase(record, replica, time, stalls, decode_only_s)
     prefill = time["first_token"] - time["first_scheduled"]
     stalled_prefill = np.minimum(stalls.end, time["first_token"][stalls.row]) - stalls.start
@@ -70,7 +70,7 @@ def attribute(record: RunRecord, decode_only_s: Floats | None = None) -> Columns
     frontend, waiting = time["queued"] - time["arrival"], time["first_scheduled"] - time["queued"]
     parts = dict(zip(PARTS, (frontend, waiting, prefill, preempted, decode, others_prefill), strict=True))
     e2e = time["finish"] - time["arrival"]
-    _check_sum(parts, e2e, request_id)
+    check_sum(parts, e2e, request_id)
     seconds = {name: part / NS_PER_S for name, part in (parts | {"e2e_s": e2e}).items()}
     return {"request_id": request_id, **seconds}
 
@@ -104,12 +104,14 @@ def what_binds(record: RunRecord, summary: dict[str, Any]) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-class _Stalls(NamedTuple):
+class Stalls(NamedTuple):
     """Times in which a finished request was preempted: its row, start and end (ns), without overlaps."""
 
     row: Ints
     start: Ints
     end: Ints
+    resumed: Ints
+    """When it was admitted again, at the end if never."""
 
 
 class _Timeline:
@@ -137,7 +139,7 @@ class _Timeline:
 
 
 def _split_decode_phase(
-    record: RunRecord, replica: Ints, time: dict[str, Ints], stalls: _Stalls, decode_only_s: Floats | None
+    record: RunRecord, replica: Ints, time: dict[str, Ints], stalls: Stalls, decode_only_s: Floats | None
 ) -> tuple[Ints, Ints]:
     """Nanoseconds of decode and of others' prefill from first token to finish, without the stalls."""
     iterations = record.iterations
@@ -150,7 +152,9 @@ def _split_decode_phase(
     decode, others_prefill = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for number in np.unique(replica):
         own, here = iterations["replica"] == number, replica[row] == number
-        timeline = _Timeline(_ns(iterations["start_s"][own]), _ns(iterations["end_s"][own]), shares[own])
+        timeline = _Timeline(
+            nanoseconds(iterations["start_s"][own]), nanoseconds(iterations["end_s"][own]), shares[own]
+        )
         for total, before, after in zip(
             (decode, others_prefill), timeline.until(start[here]), timeline.until(end[here]), strict=True
         ):
@@ -167,20 +171,22 @@ def _prefill_shares(iterations: Columns, decode_only_s: Floats | None) -> Floats
     return np.where(prefill > 0, np.clip(1 - decode_only_s / duration_s, 0.0, 1.0), 0.0)
 
 
-def _stalls(preemptions: Columns, request_ids: Ints, finish_ns: Ints) -> _Stalls:
+def stalls_of(preemptions: Columns, request_ids: Ints, finish_ns: Ints) -> Stalls:
     """The preemptions of finished requests. One that is preempted again before it caught up ends there."""
     of_finished = np.isin(preemptions["request_id"], request_ids)
     request, start_s = preemptions["request_id"][of_finished], preemptions["preempted_s"][of_finished]
     order = np.lexsort((start_s, request))
     row = np.argsort(request_ids)[np.searchsorted(np.sort(request_ids), request[order])]
-    start, caught_up_s = _ns(start_s[order]), preemptions["caught_up_s"][of_finished][order]
-    end = np.where(np.isnan(caught_up_s), finish_ns[row], _ns(np.nan_to_num(caught_up_s)))
+    start, caught_up_s = nanoseconds(start_s[order]), preemptions["caught_up_s"][of_finished][order]
+    end = np.where(np.isnan(caught_up_s), finish_ns[row], nanoseconds(np.nan_to_num(caught_up_s)))
     again = row[1:] == row[:-1]
     end[:-1][again] = np.minimum(end[:-1], start[1:])[again]
-    return _Stalls(row, start, end)
+    resumed_s = preemptions["resumed_s"][of_finished][order]
+    resumed = np.where(np.isnan(resumed_s), end, nanoseconds(np.nan_to_num(resumed_s)))
+    return Stalls(row, start, end, np.clip(resumed, start, end))
 
 
-def _check_sum(parts: dict[str, Ints], e2e: Ints, request_ids: Ints) -> None:
+def check_sum(parts: dict[str, Ints], e2e: Ints, request_ids: Ints) -> None:
     wrong = np.flatnonzero(sum(parts.values()) != e2e)
     if len(wrong):
         row = wrong[0]
@@ -220,5 +226,5 @@ def _part(length_ns: Ints, share: Floats) -> Ints:
     return np.rint(length_ns * share).astype(np.int64)
 
 
-def _ns(seconds: Floats) -> Ints:
+def nanoseconds(seconds: Floats) -> Ints:
     return np.rint(seconds * NS_PER_S).astype(np.int64)

@@ -57,6 +57,7 @@ REQUEST_FIELDS = (
     "preemptions",
     "recomputed_tokens",
     "max_itl_ns",
+    "attempts",
 )
 """Fields of a request; times are -1 when they never came."""
 

@@ -69,6 +69,8 @@ class Pool:
     with: requests that outgrow the pool then wait for ever."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2)
     """Replaces the computed number of KV blocks; memory is then not checked."""
+    enforce_eager: bool = False
+    """No CUDA graphs: the host launches every kernel."""
     cost: AnyCost = AnalyticCost()
     """How long an iteration takes."""
     engine: EngineSpec = EngineSpec()
@@ -98,6 +100,7 @@ class Pool:
             max_num_seqs=scheduler.max_num_seqs,
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             enable_chunked_prefill=scheduler.enable_chunked_prefill,
+            async_scheduling=scheduler.batches_in_flight > 1,
         )
 
 

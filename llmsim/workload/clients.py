@@ -24,6 +24,9 @@ from llmsim.workload.rates import STEADY, RateProfile
 from llmsim.workload.table import Ints, RequestTable, Segments
 from llmsim.workload.trace_rows import TraceRows
 
+_LONGEST_BACKOFF = 16
+"""Times the first."""
+
 
 class Sessions(NamedTuple):
     """Conversations of one client; arrays of shape ``(sessions,)``."""
@@ -84,6 +87,14 @@ class Client:
     """Coefficient of variation of that time, which has a gamma law: 1 is exponential, 0 constant."""
     max_concurrency: PositiveInt | None = None
     """Limit on the requests in flight of an open loop, as of a load generator with so many workers."""
+    timeout_s: PositiveFloat | None = None
+    """How long it waits for a whole answer before it gives up and disconnects, and the server lets go of the request;
+    None: for ever."""
+    retries: NonNegativeInt = 0
+    """How often it sends a request again, each time it has given up."""
+    retry_backoff_s: PositiveFloat = 0.5
+    """How long after giving up it sends the request again. Doubles with each retry up to 16 times this, less up to a
+    quarter at random, as OpenAI's Python client does (its _base_client.py, with 0.5 s and 2 retries)."""
 
     @model_validator(mode="after")
     def _one_loop(self) -> Self:
@@ -93,6 +104,8 @@ class Client:
             raise ValueError("users and requests_per_user (a closed loop) go together")
         if self.max_concurrency is not None and (self.users is not None or self.turns != Fixed(tokens=1)):
             raise ValueError("max_concurrency is for an open loop of sessions of one turn")
+        if self.retries and self.timeout_s is None:
+            raise ValueError("retries follow a timeout_s, which is missing")
         return self
 
     @model_validator(mode="after")
@@ -147,6 +160,8 @@ class Client:
             think_ns=np.where(waits, np.rint(self._think_s(seed, count) * NS_PER_S), 0),
             segments=self._segments(first, texts, answers, answer_start, self._prefixes(seed, len(turns))[session]),
             client_names=(self.name,),
+            timeout_ns=None if self.timeout_s is None else max(round(self.timeout_s * NS_PER_S), 1),
+            backoff_ns=self._backoff_ns(seed, count),
         )
         if self.max_concurrency is not None:
             return capped(table, self.max_concurrency)
@@ -204,6 +219,15 @@ class Client:
             return np.full(count, self.think_s)
         shape = self.think_cv**-2
         return rng.standard_gamma(shape, count) * (self.think_s / shape)
+
+    def _backoff_ns(self, seed: int, count: int) -> Ints | None:
+        """Waits before each retry, shape ``(count, retries)``."""
+        if not self.retries:
+            return None
+        longest_s = self.retry_backoff_s * np.minimum(2.0 ** np.arange(self.retries), _LONGEST_BACKOFF)
+        shares = 1 - 0.25 * self._stream(seed, "retries").random((count, self.retries))
+        backoff_ns: Ints = np.rint(shares * longest_s * NS_PER_S).astype(np.int64)
+        return backoff_ns
 
     def _segments(self, first: Ints, texts: Ints, answers: Ints, answer_start: Ints, prefixes: Ints) -> Segments | None:
         """Prompts as segments: prefix, then text and answer of each row from ``first`` on, then the own text.

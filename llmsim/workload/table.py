@@ -51,6 +51,11 @@ class RequestTable:
     segment_start: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     segment_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     client_names: tuple[str, ...] = ("default",)
+    timeout_ns: Ints | None = None
+    """How long after sending a request its client gives up on it and disconnects; -1: never. None: nobody does."""
+    backoff_ns: Ints | None = None
+    """Shape ``(n, retries)``: how long after giving up for the first, second ... time the client sends the request
+    again; -1: it does not, nor later. None: nobody does."""
 
     def __len__(self) -> int:
         return len(self.arrival_ns)
@@ -71,6 +76,8 @@ class RequestTable:
         think_ns: ArrayLike = 0,
         segments: Segments | None = None,
         client_names: tuple[str, ...] = ("default",),
+        timeout_ns: ArrayLike | None = None,
+        backoff_ns: Ints | None = None,
     ) -> Self:
         """A checked table from arrays of one length, or single values, which hold for every row.
 
@@ -99,7 +106,9 @@ class RequestTable:
         columns: dict[str, Any] = {name: _whole(name, row) for name, row in zip(_COLUMNS, rows, strict=True)}
         if segments is not None:
             columns |= zip(("segment_offsets", *_SEGMENTS), segments, strict=True)
-        table = cls(**columns, client_names=client_names)
+        if timeout_ns is not None:
+            columns["timeout_ns"] = np.broadcast_to(timeout_ns, len(rows[0])).astype(np.int64)
+        table = cls(**columns, client_names=client_names, backoff_ns=backoff_ns)
         table._check()
         if np.all(np.diff(table.arrival_ns) >= 0):
             return table
@@ -134,6 +143,9 @@ class RequestTable:
         }
         if len(columns["segment_stream"]):
             columns["segment_offsets"] = _offsets(np.concatenate([table._segment_counts() for table in moved]))
+        columns["timeout_ns"] = _stacked([table.timeout_ns for table in moved], [(len(table),) for table in moved])
+        most = max((table.backoff_ns.shape[1] for table in moved if table.backoff_ns is not None), default=0)
+        columns["backoff_ns"] = _stacked([table.backoff_ns for table in moved], [(len(table), most) for table in moved])
         merged = cls(**columns, client_names=tuple(name for table in tables for name in table.client_names))
         return merged.take(np.argsort(merged.arrival_ns, kind="stable"))
 
@@ -151,6 +163,7 @@ class RequestTable:
             raise ScenarioError("rows of a request table were taken without, or before, those they come after")
         columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _COLUMNS}
         columns["after"] = after
+        columns |= {name: values[rows] for name in _PATIENCE if (values := getattr(self, name)) is not None}
         if len(self.segment_offsets) > 1:
             counts = self._segment_counts()[rows]
             offsets = _offsets(counts)
@@ -176,6 +189,10 @@ class RequestTable:
         self._refuse("output_tokens", self.output_tokens < 1, "1 or more")
         self._refuse("max_tokens", (self.max_tokens < 1) & (self.max_tokens != -1), "-1, or 1 or more")
         self._refuse("think_ns", self.think_ns < 0, "0 or more")
+        if self.timeout_ns is not None:
+            self._refuse("timeout_ns", (self.timeout_ns < 1) & (self.timeout_ns != -1), "-1, or 1 or more")
+        if self.backoff_ns is not None:
+            self._refuse("backoff_ns", np.any(self.backoff_ns < -1, axis=1), "-1, or 0 or more")
         unknown = (self.client < 0) | (self.client >= len(self.client_names))
         self._refuse("client", unknown, f"an index into {self.client_names}")
         self._refuse("after", (self.after < -1) | (self.after >= row), "an earlier row, or -1")
@@ -201,6 +218,7 @@ _COLUMNS = (
     "after",
     "think_ns",
 )
+_PATIENCE = ("timeout_ns", "backoff_ns")
 _SEGMENTS = ("segment_stream", "segment_start", "segment_tokens")
 
 
@@ -210,6 +228,17 @@ def _whole(name: str, values: NDArray[Any]) -> Ints:
         row = int(np.argmax(bad))
         raise ScenarioError(f"request table row {row}: {name} is {values[row]}; allowed is a whole number")
     return values.astype(np.int64)
+
+
+def _stacked(columns: list[Ints | None], shapes: list[tuple[int, ...]]) -> Ints | None:
+    """Columns that tables may lack, one under another, each filled up with -1 to its shape; None when all lack it."""
+    if all(column is None for column in columns):
+        return None
+    filled = [np.full(shape, -1, np.int64) for shape in shapes]
+    for column, place in zip(columns, filled, strict=True):
+        if column is not None:
+            place[..., : column.shape[-1]] = column
+    return np.concatenate(filled)
 
 
 def _offsets(counts: Ints) -> Ints:

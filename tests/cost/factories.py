@@ -46,11 +46,6 @@ def a_decode(sequences: int, context: int, *, window: int | None = None) -> Batc
     return Batch(0, 0, 0, 0, sequences, sequences * context, sequences, 0, 0, sequences * kept)
 
 
-def a_verification(sequences: int, tokens: int, context: int) -> Batch:
-    """``sequences`` sequences at ``context`` tokens that check ``tokens`` drafted ones each, all of which sample."""
-    return a_prefill(tokens, prefix=context, sequences=sequences)._replace(sampled=sequences * tokens)
-
-
 def together(*batches: Batch) -> Batch:
     """One iteration that computes all of them."""
     return Batch(*(sum(fields) for fields in zip(*batches, strict=True)))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmsim.cost import AnalyticCost, Batch, CostModel
+from llmsim.cost.analytic import AnalyticModel
 from llmsim.cost.host import Host
 from llmsim.hardware import load_accelerator
 from tests.cost.factories import (
@@ -20,7 +21,6 @@ from tests.cost.factories import (
     a_deployment,
     a_latent_model,
     a_prefill,
-    a_verification,
     a_windowed_model,
     account_of,
     scaled,
@@ -40,6 +40,7 @@ DEPLOYMENTS = {
     "windowed": a_deployment(a_windowed_model(), pipeline_parallel_size=5),
     "latent": a_deployment(a_latent_model(), "h200-sxm", tensor_parallel_size=8),
     "latent in 16 bit": a_deployment("deepseek-v2-lite", "a100-sxm-80gb"),
+    "linear": a_deployment("qwen3-next-80b-a3b", tensor_parallel_size=4),
     "across nodes": a_deployment("llama-3.1-405b", tensor_parallel_size=16, pipeline_parallel_size=2),
 }
 BOTH = pytest.mark.parametrize("ideal", [False, True], ids=["full", "ideal"])
@@ -296,8 +297,35 @@ class TestHost:
         assert waiting == pytest.approx(7.2e-3, rel=0.02)
 
 
-def test_verifying_drafts_costs_little_more_than_a_step() -> None:
-    """Five tokens a sequence are read as one iteration: weights once. Eight sequences of an 8B, bound by memory."""
-    cost = started("dense")
-    alone, verified = cost.step(a_decode(8, 1000)).occupancy_s, cost.step(a_verification(8, 5, 1000)).occupancy_s
-    assert alone < verified < 1.3 * alone
+class TestVerification:
+    """Speculative decoding (Leviathan et al., arXiv 2211.17192): several tokens a sequence in one iteration."""
+
+    @EACH
+    @pytest.mark.parametrize(("sequences", "context"), [(1, 100), (37, 3000), (600, 9000)])
+    def test_of_one_token_it_is_a_decode_step(self, name: str, sequences: int, context: int) -> None:
+        cost = AnalyticModel(DEPLOYMENTS[name])
+        step = cost.step(a_decode(sequences, context, window=window_of(name))).occupancy_s
+        assert cost.verify(sequences, 1, context) == pytest.approx(step, rel=1e-9)
+
+    @EACH
+    @given(sequences=st.integers(1, 300), tokens=st.integers(2, 8), context=st.integers(8, 50000))
+    @settings(max_examples=15, deadline=None)
+    def test_it_takes_longer_than_a_step_but_not_than_one_for_each(
+        self, name: str, sequences: int, tokens: int, context: int
+    ) -> None:
+        cost = AnalyticModel(DEPLOYMENTS[name])
+        step = cost.step(a_decode(sequences, context, window=window_of(name))).occupancy_s
+        assert step * (1 - 1e-9) <= cost.verify(sequences, tokens, context) < tokens * step
+
+    def test_a_dense_model_verifies_nearly_for_nothing(self) -> None:
+        """Weights, keys and values are read once: eight sequences of an 8B, at short and at long context."""
+        cost = AnalyticModel(DEPLOYMENTS["dense"])
+        for context in (1000, 100_000):
+            assert cost.verify(8, 5, context) < 1.15 * cost.step(a_decode(8, context)).occupancy_s
+
+    def test_drafts_of_a_mixture_visit_experts_of_their_own(self) -> None:
+        """Mixtral, alone: a token reads 2 experts of 8 in each layer, four tokens 8 * (1 - 0.75**4) = 5.5."""
+        cost = AnalyticModel(a_deployment("mixtral-8x7b", "h200-sxm"))
+        more_s = cost.verify(1, 4, 1000) - cost.step(a_decode(1, 1000)).occupancy_s
+        read_s = 32 * (8 * (1 - 0.75**4) - 2) * 3 * 4096 * 14336 * 2 / 4.8e12
+        assert read_s < more_s < 1.6 * read_s

@@ -44,9 +44,12 @@ class TestFlop:
         used = model.active_parameters - embeddings - model.norm_parameters
         batch = a_decode(1, 1)._replace(sampled=0)
         width = 2 * model.mla.kv_lora_rank + model.mla.qk_rope_head_dim if model.mla else 2 * model.head_dim
-        attention = 2 * model.num_attention_heads * width * model.num_hidden_layers
+        attention = 2 * model.num_attention_heads * width * model.attention_layers
+        if model.linear_attention:  # a matrix a head, read twice and updated
+            linear = model.linear_attention
+            attention += linear.layers * linear.num_value_heads * 6 * linear.key_head_dim * linear.value_head_dim
         bias = model.attention_bias * (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
-        expected = 2 * (used - model.num_hidden_layers * bias) + attention
+        expected = 2 * (used - model.attention_layers * bias) + attention
         assert flop(a_deployment(model), batch) == pytest.approx(expected, rel=1e-6)
 
     @pytest.mark.parametrize(
@@ -113,6 +116,25 @@ class TestBytes:
         deployment = a_deployment(a_windowed_model())
         near, far = (least_bytes(deployment, a_decode(1, length, window=128)) for length in (1128, 2128))
         assert far - near == pytest.approx(1000 * 12 * 2 * 8 * 64 * 2)
+
+
+class TestLinearAttention:
+    def test_the_state_is_read_and_written_once_a_sequence_whatever_its_length(self) -> None:
+        """MiniMax-Text-01: 70 layers of 64 heads with a matrix of 128 x 128 in 16 bit; 10 with keys and values of 8
+        heads."""
+        model = replace(load_model("minimax-text-01"), moe=None)
+        deployment = a_deployment(model, "h200-sxm")
+        one, two, longer = (least_bytes(deployment, a_decode(*each)) for each in ((1, 1), (2, 1), (1, 1001)))
+        kv = 10 * 2 * 8 * 128 * 2
+        assert two - one == pytest.approx(2 * 70 * 64 * 128 * 128 * 2 + kv)
+        assert longer - one == pytest.approx(1000 * kv)
+
+    def test_a_prompt_costs_what_its_length_says(self) -> None:
+        """Only the 12 other layers of Qwen3-Next attend to pairs: a chunk after a long prefix costs little more."""
+        deployment = a_deployment("qwen3-next-80b-a3b", tensor_parallel_size=4)
+        batch, later = a_prefill(1000), a_prefill(1000, prefix=30000)
+        pairs = later.prefill_pairs - batch.prefill_pairs
+        assert flop(deployment, later) - flop(deployment, batch) == pytest.approx(pairs * 12 * 4 * 4 * 256)
 
 
 class TestLatentAttention:
@@ -226,7 +248,8 @@ def test_products_of_a_layer_by_hand() -> None:
 def test_prefill_attention_launches_rope_and_kv_writes_too(model: ModelSpec, small_kernels: int) -> None:
     deployment = a_deployment(model)
     efficiency = deployment.accelerator.efficiency
-    (attention,) = attention_operators(deployment, window=False).prefill
+    ((_, operators),) = attention_operators(deployment, layout.stages(deployment)[0])
+    (attention,) = operators.prefill
     assert attention.launch_s == pytest.approx(
         efficiency.prefill_attention_launch_s + small_kernels * efficiency.elementwise_launch_s
     )

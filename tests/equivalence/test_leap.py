@@ -7,9 +7,10 @@ import pytest
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from tests.equivalence.compare import differences
-from tests.equivalence.drawn import draw_scenario
+from tests.equivalence.drawn import draw_scenario, impatient
 
 BLOCKS, BLOCK = 8, 251
+IMPATIENT = 200
 
 
 def stepped(scenario: Scenario) -> Scenario:
@@ -28,3 +29,16 @@ def test_leap_and_step_agree_to_the_last_bit(block: int) -> None:
         iterations += len(with_leaps.record.iterations["end_s"])
         leaped += with_leaps.facts.leaped_iterations
     assert leaped >= 0.6 * iterations, "the drawn scenarios no longer show what a leap does"
+
+
+def test_leap_and_step_agree_when_clients_give_up_and_come_back() -> None:
+    given_up = again = in_time = 0
+    for seed in range(IMPATIENT):
+        scenario = impatient(draw_scenario(seed), seed)
+        with_leaps = simulate(scenario)
+        assert differences(with_leaps, simulate(stepped(scenario))) == [], f"scenario of seed {seed}"
+        requests = with_leaps.record.requests
+        given_up += int((requests["reason"] == "timeout").sum())
+        again += int((requests["attempts"] > 1).sum())
+        in_time += int((requests["outcome"] == "finished").sum())
+    assert min(given_up, again, in_time) > IMPATIENT

@@ -48,6 +48,7 @@ def a_request(request_id: int = 0, **changes: Any) -> Row:
         "preemptions": 0,
         "recomputed_tokens": 0,
         "max_itl_s": 0.05,
+        "attempts": 1,
         "priority": 0,
         "outcome": "finished",
         "reason": "stop",

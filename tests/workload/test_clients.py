@@ -334,3 +334,34 @@ def test_a_million_plain_requests_take_about_a_second() -> None:
     began = process_time()
     workload.generate(1)
     assert process_time() - began < 0.4
+
+
+def test_patience_is_a_clients_own_and_costs_the_others_nothing() -> None:
+    assert a_table(a_client()).timeout_ns is None
+    assert a_table(a_client()).backoff_ns is None
+    patient, impatient = a_client("patient"), a_client("impatient", timeout_s=2.5, retries=2)
+    table = a_table(patient, impatient)
+    assert table.timeout_ns is not None
+    assert table.backoff_ns is not None
+    mine = table.client == 1
+    assert np.unique(table.timeout_ns[mine]).tolist() == [2_500_000_000]
+    assert np.unique(table.timeout_ns[~mine]).tolist() == [-1]
+    assert np.unique(table.backoff_ns[~mine]).tolist() == [-1]
+    alone = a_table(a_client("impatient", timeout_s=2.5))
+    assert np.array_equal(table.arrival_ns[mine], alone.arrival_ns[: mine.sum()])
+
+
+def test_waits_between_retries_double_and_are_up_to_a_quarter_shorter() -> None:
+    table = a_table(a_client(timeout_s=1.0, retries=7, retry_backoff_s=0.5), requests=2_000)
+    assert table.backoff_ns is not None
+    waits_s = table.backoff_ns / 1e9
+    longest_s = np.array([0.5, 1, 2, 4, 8, 8, 8])
+    np.testing.assert_allclose(waits_s.max(axis=0), longest_s, rtol=0.01)
+    np.testing.assert_allclose(waits_s.min(axis=0), 0.75 * longest_s, rtol=0.01)
+    np.testing.assert_allclose(waits_s.mean(axis=0), 0.875 * longest_s, rtol=0.01)
+    assert abs(np.corrcoef(waits_s[:, 0], waits_s[:, 1])[0, 1]) < 0.1
+
+
+def test_retries_need_a_timeout() -> None:
+    with pytest.raises(ValueError, match="retries follow a timeout_s"):
+        a_client(retries=2)

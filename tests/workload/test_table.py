@@ -116,3 +116,21 @@ def same_tokens(merged: list[tuple[int, int]], alone: list[tuple[int, int]], row
         if new >= 0:
             shifts.add(new - old)
     return len(shifts) == 1
+
+
+def test_patience_follows_its_rows_and_is_checked() -> None:
+    table = build(arrival_s=[3.0, 1.0], timeout_ns=[7, -1], backoff_ns=np.array([[5, 6], [-1, -1]]))
+    assert table.timeout_ns is not None
+    assert table.backoff_ns is not None
+    assert table.timeout_ns.tolist() == [-1, 7]
+    assert table.backoff_ns.tolist() == [[-1, -1], [5, 6]]
+    both = RequestTable.merge([table, build(arrival_s=[0.0, 2.0]), build(backoff_ns=np.array([[1], [2]]))])
+    assert both.arrival_ns.tolist() == [0, 0, 1e9, 1e9, 2e9, 3e9]
+    assert both.timeout_ns is not None
+    assert both.backoff_ns is not None
+    assert both.timeout_ns.tolist() == [-1, -1, -1, -1, -1, 7]
+    assert both.backoff_ns.tolist() == [[-1, -1], [1, -1], [-1, -1], [2, -1], [-1, -1], [5, 6]]
+    with pytest.raises(ScenarioError, match="row 1: timeout_ns is 0"):
+        build(timeout_ns=[5, 0])
+    with pytest.raises(ScenarioError, match="row 0: backoff_ns is"):
+        build(backoff_ns=np.array([[-2], [5]]))

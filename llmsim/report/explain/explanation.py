@@ -1,9 +1,9 @@
 """The question and its answer: which sections, of which deployment and batch."""
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from llmsim.closed_form import EnvelopeCost
 from llmsim.cost import AnalyticCost
@@ -28,9 +28,17 @@ class Question:
     """Sequences that decode at once; None: one in the decode section, as many as there is room for in capacity."""
     rate_per_s: PositiveFloat | None = None
     """Requests a second to count GPUs for."""
+    num_speculative_tokens: NonNegativeInt = 0
+    """Drafted tokens of each sequence that a decode step verifies."""
     ideal: bool = False
     """Answer from the back of the envelope instead of the full model."""
     envelope: EnvelopeCost = EnvelopeCost()
+
+    @model_validator(mode="after")
+    def _can_be_answered(self) -> Self:
+        if self.ideal and self.num_speculative_tokens:
+            raise ValueError("num_speculative_tokens: the back of the envelope (ideal) does not price verification")
+        return self
 
 
 class Explanation(NamedTuple):
@@ -67,7 +75,7 @@ def explain(
     makers = {
         "memory": lambda: memory_section(deployment, prompt + output),
         "prefill": lambda: prefill_section(priced, prompt),
-        "decode": lambda: decode_section(priced, asked.batch or 1, context),
+        "decode": lambda: decode_section(priced, asked.batch or 1, context, asked.num_speculative_tokens),
         "capacity": lambda: capacity_section(priced, prompt, output, asked.batch, asked.rate_per_s),
     }
     sections = [makers[name]() for name in SECTIONS if name in only]

@@ -1,7 +1,7 @@
 """Where the memory goes: weights, overheads, the KV pool, and what would make a model fit that does not."""
 
-from llmsim.deployment import Deployment, MemoryLedger, layout
-from llmsim.deployment.memory import fullest_rank, grouped_concurrency
+from llmsim.deployment import Deployment, MemoryLedger, batch_defaults, layout
+from llmsim.deployment.memory import concurrency, fullest_rank, mixes_windows
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
@@ -18,7 +18,7 @@ def memory_section(deployment: Deployment, tokens_per_request: int) -> Section:
     if rank.num_gpu_blocks >= 2:
         section.lines += _pool(deployment, rank, tokens_per_request)
     section.lines.append(Line("fits", "fits", float(rank.num_gpu_blocks >= 2)))
-    section.notes += _notes(deployment, rank, tokens_per_request)
+    section.notes += _notes(deployment, rank)
     return section
 
 
@@ -30,8 +30,10 @@ def _weights(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
         if sum((parts := layout.weight_parts(deployment, stage)).values()) == rank.weights_bytes
     )
     counted = {
-        "layers": model.num_hidden_layers,
+        "attention_layers": model.attention_layers,
         "attention": model.attention_parameters_per_layer,
+        "linear_layers": model.linear_layers,
+        "linear": model.linear_parameters_per_layer,
         "dense_layers": model.dense_layers,
         "mlp": model.mlp_parameters_per_layer,
         "moe_layers": model.moe_layers,
@@ -43,7 +45,8 @@ def _weights(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
         "embeddings": model.embedding_parameters + model.lm_head_parameters,
     }
     experts = " + moe_layers * (router + shared + experts * expert)" if model.moe else ""
-    formula = f"layers * attention + dense_layers * mlp{experts} + norms + embeddings"
+    linear = " + linear_layers * linear" if model.linear_layers else ""
+    formula = f"attention_layers * attention{linear} + dense_layers * mlp{experts} + norms + embeddings"
     return [
         Line("parameters", "parameters of the model", model.parameters, "", formula, counted),
         Line("weights_bytes", "weights of a rank", rank.weights_bytes, "bytes", " + ".join(parts), parts),
@@ -69,8 +72,9 @@ def _ledger(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
         "activations": rank.activation_bytes,
         "context": rank.non_torch_bytes,
         "graphs": rank.cuda_graph_bytes,
+        "state": rank.state_bytes,
     }
-    pool_formula = "requested - weights - activations - context - graphs"
+    pool_formula = "requested - weights - activations - context - graphs" + " - state" * bool(rank.state_bytes)
     if deployment.num_gpu_blocks_override is not None:
         pool, pool_formula = {"blocks": rank.num_gpu_blocks, "block": rank.block_bytes}, "blocks * block"
     return [
@@ -79,14 +83,24 @@ def _ledger(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
         Line("activation_bytes", "activation peak", rank.activation_bytes, "bytes", peak_formula, peak),
         Line("non_torch_bytes", "context and buffers", rank.non_torch_bytes, "bytes"),
         Line("cuda_graph_bytes", "CUDA graphs", rank.cuda_graph_bytes, "bytes"),
+        *_state(deployment, rank),
         Line("kv_pool_bytes", "KV pool", rank.kv_pool_bytes, "bytes", pool_formula, pool),
     ]
+
+
+def _state(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
+    """What linear attention keeps of the sequences that run; nothing of models without."""
+    if not rank.state_bytes:
+        return []
+    sequences = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
+    terms = {"max_num_seqs": sequences, "state": rank.state_bytes / sequences}
+    return [Line("state_bytes", "linear attention state", rank.state_bytes, "bytes", "max_num_seqs * state", terms)]
 
 
 def _kv_bytes(deployment: Deployment) -> Line:
     """KV bytes of a token over the layers of the whole model, as one tensor parallel rank holds them."""
     model, draft = deployment.model, deployment.draft_layers
-    layers = model.num_hidden_layers + draft
+    layers = model.attention_layers + draft
     value = layers * layout.kv_bytes_per_token(deployment)
     terms: dict[str, float] = {"layers": layers, "bytes": dtype_bytes(deployment.kv_dtype)}
     if model.mla:
@@ -101,12 +115,13 @@ def _kv_bytes(deployment: Deployment) -> Line:
 def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]:
     size = rank.block_size
     blocks = {"pool": rank.kv_pool_bytes, "block": rank.block_bytes}
-    needed = -(-tokens // size)
+    held = concurrency(deployment, rank, tokens)
+    needed = rank.num_gpu_blocks / held
     return [
         Line("num_gpu_blocks", "KV blocks", rank.num_gpu_blocks, "", "pool // block", blocks),
         Line(
             "kv_tokens",
-            "tokens in the pool",
+            "tokens in the pool, at full length" if mixes_windows(deployment) else "tokens in the pool",
             rank.num_gpu_blocks * size,
             "tokens",
             "blocks * block_size",
@@ -115,7 +130,7 @@ def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]
         Line(
             "concurrency",
             f"requests of {tokens:,} tokens",
-            rank.num_gpu_blocks / needed,
+            held,
             "",
             "blocks / blocks_per_request",
             {"blocks": rank.num_gpu_blocks, "blocks_per_request": needed},
@@ -123,7 +138,7 @@ def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]
     ]
 
 
-def _notes(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[str]:
+def _notes(deployment: Deployment, rank: MemoryLedger) -> list[str]:
     """Why it does not fit and what would; or the assumptions."""
     if rank.num_gpu_blocks < 2:
         lacking = 2 * rank.block_bytes - rank.kv_pool_bytes
@@ -133,20 +148,6 @@ def _notes(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[str]
         )
         return [why, *(f"{each}." for each in remedies(deployment)), *rank.notes]
     try:
-        return [*deployment.ledger().notes, *_grouped(deployment, tokens)]
+        return list(deployment.ledger().notes)
     except ScenarioError as error:
         return [f"{error}."]
-
-
-def _grouped(deployment: Deployment, tokens: int) -> list[str]:
-    """How many requests layer groups hold, where windows make a difference."""
-    model = deployment.model
-    if not 0 < model.sliding_window_layers < model.num_hidden_layers:
-        return []
-    held = grouped_concurrency(deployment, tokens)
-    if held * -(-tokens // deployment.block_size) < 1.01 * fullest_rank(deployment).num_gpu_blocks:
-        return []
-    return [
-        f"In groups of layers, of which {model.sliding_window_layers} keep a window of {model.sliding_window:,} tokens "
-        f"and an iteration's, the pool would hold {held:,.0f} requests of {tokens:,} tokens."
-    ]

@@ -18,6 +18,7 @@ _QUESTION = {
     "output": "output_tokens",
     "batch": "batch",
     "rate": "rate_per_s",
+    "num_speculative_tokens": "num_speculative_tokens",
     "ideal": "ideal",
 }
 

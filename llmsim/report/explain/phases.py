@@ -66,8 +66,8 @@ def prefill_section(priced: Priced, prompt_tokens: int) -> Section:
     return section
 
 
-def decode_section(priced: Priced, sequences: int, context: int) -> Section:
-    """One iteration in which every sequence decodes a token."""
+def decode_section(priced: Priced, sequences: int, context: int, drafted: int = 0) -> Section:
+    """One iteration in which every sequence decodes a token, and one that verifies ``drafted`` tokens of each too."""
     batch = decodes(sequences, context, priced.window())
     title = f"DECODE step of {sequences:,} sequence{'s' * (sequences > 1)} at {context:,} tokens of context"
     section = Section("decode", title, [])
@@ -76,6 +76,8 @@ def decode_section(priced: Priced, sequences: int, context: int) -> Section:
     step = section["step_s"].value
     terms = {"batch": sequences, "step": step}
     section.lines.append(Line("tokens_per_s", "tokens a second", sequences / step, "1/s", "batch / step", terms))
+    if drafted and isinstance(priced.cost, AnalyticModel):
+        section.lines += _verification(priced.cost, sequences, context, drafted, step)
     section.tables = [*_operators(priced, batch), _step_table(priced)]
     section.notes = [] if priced.ideal else [_difference(priced, batch)]
     return section
@@ -94,6 +96,8 @@ def _work(priced: Priced, batch: Batch) -> list[Line]:
     pairs = "flop_per_pair * (full_layers * pairs + window_layers * window_pairs)"
     if not deployment.model.sliding_window_layers:
         pairs = "flop_per_pair * layers * pairs"
+    if deployment.model.linear_layers:
+        pairs += " + linear_layers * flop_of_state * tokens"
     each = " / gpus" if gpus > 1 else ""
     total = f"2 * matrices * tokens + {pairs} + 2 * lm_head * sampled"
     formula = f"({total}){each}" if each else total
@@ -116,7 +120,7 @@ def _flop(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]
     model = deployment.model
     embeddings = model.embedding_parameters + model.lm_head_parameters
     bias = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim * model.attention_bias
-    matrices = model.active_parameters - embeddings - model.norm_parameters - bias * model.num_hidden_layers
+    matrices = model.active_parameters - embeddings - model.norm_parameters - bias * model.attention_layers
     tokens = batch.prefill_tokens + batch.decode_sequences
     if model.mla and batch.decode_sequences:
         width = 2 * model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
@@ -126,7 +130,9 @@ def _flop(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]
         width = 2 * model.head_dim
     pairs = batch.prefill_pairs + batch.decode_context_tokens
     window_pairs = batch.prefill_window_pairs + batch.decode_window_tokens
-    full_layers = model.num_hidden_layers - model.sliding_window_layers
+    full_layers = model.attention_layers - model.sliding_window_layers
+    linear = model.linear_attention
+    of_state = 6 * linear.value_width * linear.key_head_dim if linear else 0
     per_pair = 2 * model.num_attention_heads * width
     attention = per_pair * (full_layers * pairs + model.sliding_window_layers * window_pairs)
     head = model.vocab_size * model.hidden_size
@@ -135,9 +141,11 @@ def _flop(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]
         "matrices": matrices,
         "tokens": tokens,
         "flop_per_pair": per_pair,
-        "layers": model.num_hidden_layers,
+        "layers": model.attention_layers,
         "full_layers": full_layers,
         "window_layers": model.sliding_window_layers,
+        "linear_layers": model.linear_layers,
+        "flop_of_state": of_state,
         "pairs": pairs,
         "window_pairs": window_pairs,
         "lm_head": head,
@@ -145,7 +153,8 @@ def _flop(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]
         "gpus": gpus,
         "attention": attention,
     }
-    return (2 * matrices * tokens + attention + 2 * head * batch.sampled) / gpus, terms
+    products = 2 * (matrices * tokens + head * batch.sampled)
+    return (products + attention + model.linear_layers * of_state * tokens) / gpus, terms
 
 
 def _kv(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]]:
@@ -154,19 +163,23 @@ def _kv(deployment: Deployment, batch: Batch) -> tuple[float, dict[str, float]]:
     layer = layout.kv_bytes_per_token(deployment)
     context = batch.prefill_context_tokens + batch.decode_context_tokens
     window = batch.prefill_window_tokens + batch.decode_window_tokens
-    full_layers = model.num_hidden_layers - model.sliding_window_layers
+    full_layers = model.attention_layers - model.sliding_window_layers
+    states = 2 * layout.state_bytes(deployment) * (batch.prefill_sequences + batch.decode_sequences)
     terms: dict[str, float] = {
         "kv_of_layer": layer,
-        "layers": model.num_hidden_layers,
+        "layers": model.attention_layers,
         "full_layers": full_layers,
         "window_layers": model.sliding_window_layers,
+        "linear_layers": model.linear_layers,
+        "states": states,
         "context": context,
         "window_context": window,
         "stages": pipeline,
     }
     if model.mla and batch.prefill_tokens:  # keys and values are expanded from what was just computed
         terms["kv_of_layer"] = layer = _expanded_bytes(deployment)
-    return layer * (full_layers * context + model.sliding_window_layers * window) / pipeline, terms
+    keys_and_values = layer * (full_layers * context + model.sliding_window_layers * window)
+    return (keys_and_values + model.linear_layers * states) / pipeline, terms
 
 
 def _expanded_bytes(deployment: Deployment) -> float:
@@ -181,9 +194,10 @@ def _expanded_bytes(deployment: Deployment) -> float:
 
 def _kv_formula(deployment: Deployment) -> str:
     stages = " / stages" if deployment.pipeline_parallel_size > 1 else ""
+    kept = f" + linear_layers * states{stages}" if deployment.model.linear_layers else ""
     if deployment.model.sliding_window_layers:
-        return f"weights + kv_of_layer * (full_layers * context + window_layers * window_context){stages}"
-    return f"weights + kv_of_layer * layers * context{stages}"
+        return f"weights + kv_of_layer * (full_layers * context + window_layers * window_context){stages}{kept}"
+    return f"weights + kv_of_layer * layers * context{stages}{kept}"
 
 
 def _times(priced: Priced, batch: Batch, key: str, label: str) -> list[Line]:
@@ -204,6 +218,24 @@ def _times(priced: Priced, batch: Batch, key: str, label: str) -> list[Line]:
         Line("mbu", "share of bandwidth", account.hbm_bytes / (seconds * hbm), "", "bytes / (time * bandwidth)", mbu),
     ]
     return lines
+
+
+def _verification(cost: AnalyticModel, sequences: int, context: int, drafted: int, step: float) -> list[Line]:
+    """Speculative decoding: what verifying costs, and how much must be accepted for it to pay; drafting not counted."""
+    verify = cost.verify(sequences, drafted + 1, context + drafted)
+    terms = {"verify": verify, "step": step, "drafted": drafted}
+    return [
+        Line("verify_s", f"step that verifies {drafted} drafted tokens", verify, "s"),
+        Line("verify_break_even", "accepted a step to break even", verify / step - 1, "", "verify / step - 1", terms),
+        Line(
+            "verify_best_tpot_s",
+            "TPOT if all are accepted",
+            verify / (drafted + 1),
+            "s",
+            "verify / (drafted + 1)",
+            terms,
+        ),
+    ]
 
 
 def _knees(priced: Priced, section: Section) -> list[Line]:

@@ -1,14 +1,11 @@
 """Sessions, and prompts of which is known how many tokens were seen before, but not which."""
 
+from array import array
 from collections.abc import Callable
-from itertools import chain
 
 import numpy as np
 
 from llmsim.workload.table import Ints, Segments
-
-Piece = tuple[int, int, int]
-"""Stream, start and number of tokens."""
 
 
 def session_links(session: Ints) -> Ints:
@@ -50,35 +47,34 @@ def reused_segments(
     ``source(row, wanted)`` is asked for each row in turn and names that earlier row, or -1. One token at least is a
     row's own, as in vLLM, which never finds a whole prompt. The first ``common`` tokens are those of every prompt.
     """
-    prompts: list[list[Piece]] = []
+    # One flat array: lists of tuples would have Python's garbage collector go through them again and again.
+    flat, offsets = array("q"), array("q", [0])
     lengths, outputs = prompt_tokens.tolist(), output_tokens.tolist()
     for row, (prompt, reused) in enumerate(zip(lengths, reused_tokens.tolist(), strict=True)):
         wanted = min(reused, prompt - 1)
         earlier = source(row, wanted)
+        taken = 0
         if earlier >= 0 and wanted > 0:
-            pieces = _first([*prompts[earlier], (-1 - earlier, 0, outputs[earlier])], wanted)
-        else:
-            pieces = [(len(lengths), 0, min(common, prompt - 1))] if common and prompt > 1 else []
-        taken = sum([piece[2] for piece in pieces])
-        pieces.append((row, taken, prompt - taken))
-        prompts.append(pieces)
-    return _segments(prompts)
+            pieces = flat[offsets[earlier] : offsets[earlier + 1]]
+            pieces.extend((-1 - earlier, 0, outputs[earlier]))
+            taken = _cut(pieces, wanted)
+            flat.extend(pieces)
+        elif common and prompt > 1:
+            taken = min(common, prompt - 1)
+            flat.extend((len(lengths), 0, taken))
+        flat.extend((row, taken, prompt - taken))
+        offsets.append(len(flat))
+    stream, start, tokens = np.array(flat, np.int64).reshape(-1, 3).T.copy()
+    return np.array(offsets, np.int64) // 3, stream, start, tokens
 
 
-def _first(pieces: list[Piece], wanted: int) -> list[Piece]:
-    """The pieces that make the first ``wanted`` tokens."""
-    chosen: list[Piece] = []
-    for stream, start, tokens in pieces:
-        if wanted <= 0:
-            break
-        chosen.append((stream, start, min(tokens, wanted)))
-        wanted -= tokens
-    return chosen
-
-
-def _segments(prompts: list[list[Piece]]) -> Segments:
-    offsets = np.zeros(len(prompts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, prompts), np.int64), out=offsets[1:])
-    flat: Ints = np.fromiter(chain.from_iterable(prompts), np.dtype((np.int64, 3)), count=int(offsets[-1]))
-    stream, start, tokens = flat.T.copy()
-    return offsets, stream, start, tokens
+def _cut(pieces: "array[int]", wanted: int) -> int:
+    """Keep the pieces (stream, start, tokens) of the first ``wanted`` tokens, or all; returns their tokens."""
+    taken = 0
+    for at in range(2, len(pieces), 3):
+        if taken + pieces[at] >= wanted:
+            pieces[at] = wanted - taken
+            del pieces[at + 1 :]
+            return wanted
+        taken += pieces[at]
+    return taken

@@ -1,0 +1,65 @@
+"""How an engine groups the layers of a rank for KV blocks, where some have a sliding window.
+
+Between the layout and the memory ledger. Layers of a group share a block table; a group of windowed layers gives
+blocks back that nobody attends to any more.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from llmsim.deployment.layout import Stage
+from llmsim.deployment.overheads import GROUPS_SINCE, overheads, vllm_version
+
+if TYPE_CHECKING:
+    from llmsim.deployment.specification import Deployment
+
+UNEVEN = 1.5
+"""Groups are as large as the larger kind of layers if it is less than so many times the smaller one, to pad less."""
+
+
+class KvGroups(NamedTuple):
+    """Groups of layers, all as large as the largest: the others are padded."""
+
+    layers: float
+    """Of each group."""
+    full: float
+    """Groups that keep the whole context."""
+    window: float
+    """Groups that keep what their window may still attend to."""
+
+    @property
+    def padded_layers(self) -> float:
+        """Layers that a token at full length takes memory for."""
+        return self.layers * (self.full + self.window)
+
+    def blocks_per_request(self, deployment: "Deployment", tokens: int) -> float:
+        """Blocks, of a group's layers, of a request of ``tokens`` tokens.
+
+        A windowed group holds the window less one, an iteration's tokens, and a block that straddles (vLLM
+        ``v1/kv_cache_interface.py``, ``SlidingWindowSpec.max_memory_usage_bytes``).
+        """
+        size, window = deployment.block_size, deployment.model.sliding_window
+        full = -(-tokens // size)
+        if window is None:
+            return full * (self.full + self.window)
+        batched = overheads(deployment).tokens or tokens
+        near = min(full, -(-min(window - 1 + batched, tokens) // size) + 1)
+        return full * self.full + near * self.window
+
+
+def kv_groups(deployment: "Deployment", stage: Stage) -> KvGroups:
+    """The groups of a stage's ranks.
+
+    vLLM: as many layers each as there are of the rarer kind, or of the other if it is little larger
+    (``v1/core/kv_cache_utils.py``, ``_get_kv_cache_groups_uniform_page_size``); one group before there were any.
+    Other engines keep a pool for each kind: nothing is padded.
+    """
+    full, window = stage.full_layers + (deployment.draft_layers if stage.last else 0), stage.window_layers
+    if not full or not window:
+        return KvGroups(full + window, float(full > 0), float(full == 0))
+    if deployment.engine != "vllm":
+        return KvGroups(1, full, window)
+    if vllm_version(deployment) < GROUPS_SINCE:
+        return KvGroups(full + window, 1, 0)
+    smaller, larger = sorted((round(full), round(window)))
+    layers = larger if larger < UNEVEN * smaller else max(1, smaller)
+    return KvGroups(layers, -(-round(full) // layers), -(-round(window) // layers))
