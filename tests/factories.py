@@ -1,12 +1,13 @@
 """Scenarios with defaults, so that a test states only what it is about."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
 from llmsim.cost import LinearCost
 from llmsim.engine.sequence import Sequence
-from llmsim.engine.settings import EngineSpec, VllmScheduler
+from llmsim.engine.settings import EngineSpec
+from llmsim.engine.vllm import VllmScheduler
 from llmsim.hardware import AcceleratorSpec, load_accelerator
 from llmsim.model import ModelSpec, load_model
 from llmsim.scenario import Pool, Run, Scenario
@@ -49,7 +50,7 @@ def a_table(**columns: Any) -> RequestTable:
     return RequestTable.build(**{"prompt_tokens": 100, "output_tokens": 10, **columns})
 
 
-def a_linear_cost(**seconds: float) -> LinearCost:
+def a_linear_cost(**seconds: Any) -> LinearCost:
     """An iteration takes 10 ms and 0.1 ms a token; whole nanoseconds whatever its batch."""
     return LinearCost(**{"base_s": 0.01, "per_token_s": 1e-4, **seconds})
 
@@ -76,6 +77,18 @@ def a_scenario(table: RequestTable | None = None, **given: Any) -> Scenario:
     run = Run(**{name: given.pop(name) for name in given.keys() & _RUN})
     pools = given.pop("pools", None)
     return Scenario(**settings, pools=pools or (a_pool(**given),), run=run)
+
+
+def changed(scenario: Scenario, **fields_of_scenario: Any) -> Scenario:
+    """The same scenario but for some fields; ``requests``, a table, stands for a workload of it."""
+    if "requests" in fields_of_scenario:
+        fields_of_scenario["workload"] = Requests(fields_of_scenario.pop("requests"))
+    return replace(scenario, **fields_of_scenario)
+
+
+def table_of(scenario: Scenario) -> RequestTable:
+    """The requests of a scenario."""
+    return scenario.workload.generate(scenario.seed)
 
 
 def a_sequence(row: int = 0, **given: Any) -> Sequence:

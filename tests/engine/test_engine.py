@@ -10,7 +10,7 @@ from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from tests.engine.harness import Harness
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
-from tests.factories import Requests
+from tests.factories import changed, table_of
 
 law = settings(max_examples=75, derandomize=True, deadline=None, database=None)
 drawn = given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
@@ -18,8 +18,8 @@ drawn = given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUEST
 
 def without_waits(scenario: Scenario) -> Scenario:
     """The scenario with requests that arrive whatever becomes of the others."""
-    table = scenario.workload.generate(scenario.seed)
-    return replace(scenario, workload=Requests(replace(table, after=np.full(len(table), -1))))
+    table = table_of(scenario)
+    return changed(scenario, requests=replace(table, after=np.full(len(table), -1)))
 
 
 def count_blocks(harness: Harness) -> None:
@@ -33,7 +33,7 @@ def count_blocks(harness: Harness) -> None:
 @drawn
 def test_every_block_is_free_or_held_and_all_are_free_in_the_end(seed: int, requests: int) -> None:
     scenario = without_waits(draw_scenario(seed, requests))
-    harness = Harness(scenario.pools[0], scenario.workload.generate(seed), count_blocks)
+    harness = Harness(scenario.pools[0], table_of(scenario), count_blocks)
     harness.run()
     state = harness.state
     assert not state.running
@@ -47,7 +47,7 @@ def test_every_block_is_free_or_held_and_all_are_free_in_the_end(seed: int, requ
 def test_a_replica_does_what_a_plain_loop_does(seed: int, requests: int) -> None:
     scenario = without_waits(draw_scenario(seed, requests, replicas=1, horizon_s=None, warm_up_s=0.0))
     columns = simulate(scenario).record.requests
-    times = Harness(scenario.pools[0], scenario.workload.generate(seed), lambda harness: None).run()
+    times = Harness(scenario.pools[0], table_of(scenario), lambda harness: None).run()
     for row, expected in times.items():
         assert _ns(columns["first_scheduled_s"][row]) == expected.first_scheduled
         assert _ns(columns["first_token_s"][row]) == expected.first_token

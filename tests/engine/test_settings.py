@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmsim.engine.settings import VllmScheduler
+from llmsim.engine.vllm import VllmScheduler
 from llmsim.errors import ScenarioError
 from llmsim.hardware import load_accelerator
 

@@ -64,7 +64,7 @@ def _leaves(tree: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and left.dtype != object:
-        return left.dtype == right.dtype and left.tobytes() == right.tobytes()
+        return bool(left.dtype == right.dtype) and left.tobytes() == right.tobytes()
     if isinstance(left, np.ndarray):
-        return left.tolist() == right.tolist()
+        return bool(left.tolist() == right.tolist())
     return bool(left == right)

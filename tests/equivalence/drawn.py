@@ -19,7 +19,7 @@ from llmsim.scenario import Pool, Scenario
 from llmsim.workload import RequestTable
 from tests.factories import SCHEDULER_SETTINGS, Requests, a_model, a_pool, a_scenario
 
-MOST_REQUESTS = 40
+MOST_REQUESTS = 30
 WINDOW_TOKENS = 48
 GRID_S = 0.01
 
@@ -55,7 +55,7 @@ def draw_table(rng: Generator, pool: Pool) -> RequestTable:
     typical = max(2, min(length // 4, int(rng.choice([20, 60, 200]))))
     prompts = np.minimum(rng.geometric(1 / typical, rows), max(1, length - 2))
     prompts[rng.random(rows) < 0.03] = length + int(rng.integers(-1, 3))
-    outputs = rng.geometric(1 / int(rng.choice([4, 60, 150])), rows)
+    outputs = rng.geometric(1 / int(rng.choice([4, 25, 70])), rows)
     max_tokens = np.array([_limit(rng, int(output)) for output in outputs])
     prose = _Conversations(rng, prompts, np.where(max_tokens < 0, outputs, np.minimum(outputs, max_tokens)))
     return RequestTable.build(
@@ -106,9 +106,9 @@ def _settings(rng: Generator) -> dict[str, Any]:
         "async_scheduling": bool(rng.random() < 0.6),
         "policy": "priority" if priority else "fcfs",
         "max_num_seqs": seqs,
-        "max_num_batched_tokens": max(smallest, int(rng.choice([8, 32, 100, 8192]))),
+        "max_num_batched_tokens": max(smallest, int(rng.choice([16, 64, 8192]))),
         "enable_chunked_prefill": chunked,
-        "long_prefill_token_threshold": int(rng.choice([0, 0, 0, 7, 30])),
+        "long_prefill_token_threshold": int(rng.choice([0, 0, 0, 12, 30])),
         "watermark": float(rng.choice([0.0, 0.0, 0.05, 0.2])),
         "scheduler_reserve_full_isl": bool(livelocks or rng.random() < 0.5),
         "cost": _cost(rng),

@@ -4,19 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from llmsim.scenario import Run, Scenario
+from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from tests.equivalence.compare import differences
 from tests.equivalence.drawn import draw_scenario, impatient
 
-BLOCKS, BLOCK = 8, 260
+BLOCKS, BLOCK = 8, 251
 IMPATIENT = 200
 
 
 def stepped(scenario: Scenario) -> Scenario:
     """The scenario without leaps."""
-    run = scenario.run
-    return replace(scenario, run=Run(horizon_s=run.horizon_s, warm_up_s=run.warm_up_s, leap=False))
+    return replace(scenario, run=replace(scenario.run, leap=False))
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

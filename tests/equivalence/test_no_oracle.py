@@ -11,7 +11,7 @@ from llmsim.engine.decisions import Decisions
 from llmsim.simulation import simulate
 from llmsim.workload import RequestTable
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
-from tests.factories import Requests
+from tests.factories import changed, table_of
 
 DECIDED = (
     *("step", "t", "gpu_start", "gpu_end", "arrived", "sched", "total", "ctx", "new", "resumed", "preempted", "hits"),
@@ -30,7 +30,7 @@ def other_outputs(table: RequestTable, seed: int) -> RequestTable:
 def decisions(scenario: Any, table: RequestTable) -> tuple[list[Decisions], Any]:
     """The log of every replica, and the requests, of a run of other requests."""
     logs: list[Decisions] = []
-    return logs, simulate(replace(scenario, workload=Requests(table)), decisions=logs).record.requests
+    return logs, simulate(changed(scenario, requests=table), decisions=logs).record.requests
 
 
 def first_difference_ns(left: Any, right: Any) -> float:
@@ -44,7 +44,7 @@ def first_difference_ns(left: Any, right: Any) -> float:
 @given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
 def test_decisions_are_the_same_until_an_output_ends_otherwise(seed: int, requests: int) -> None:
     scenario = draw_scenario(seed, requests)
-    table = scenario.workload.generate(scenario.seed)
+    table = table_of(scenario)
     logs, ended = decisions(scenario, table)
     other_logs, ended_otherwise = decisions(scenario, other_outputs(table, seed))
     parted_ns = first_difference_ns(ended, ended_otherwise)

@@ -15,10 +15,9 @@ from llmsim.engine.decisions import Decisions
 from llmsim.results.record import Columns
 from llmsim.scenario import Run, Scenario
 from llmsim.simulation import simulate
-from llmsim.workload import RequestTable
 from tests.equivalence.compare import differences, different_columns, rows, times
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
-from tests.factories import Requests, a_linear_cost
+from tests.factories import a_linear_cost, changed, table_of
 
 law = settings(max_examples=40, derandomize=True, deadline=None, database=None)
 drawn = given(seed=st.integers(0, 100_000), requests=st.integers(1, MOST_REQUESTS))
@@ -31,15 +30,10 @@ def unchanged(time_ns: Any) -> Any:
     return time_ns
 
 
-def table_of(scenario: Scenario) -> RequestTable:
-    """The requests of a scenario."""
-    return scenario.workload.generate(scenario.seed)
-
-
 def with_linear_cost(scenario: Scenario) -> Scenario:
     """The scenario with iterations of whole nanoseconds."""
     pools = [p if isinstance(p.cost, LinearCost) else replace(p, cost=a_linear_cost()) for p in scenario.pools]
-    return replace(scenario, pools=pools)
+    return changed(scenario, pools=pools)
 
 
 def without(columns: Columns, names: tuple[str, ...]) -> Columns:
@@ -88,9 +82,7 @@ def test_two_replicas_are_two_runs(seed: int, requests: int) -> None:
         mine = np.flatnonzero(chosen == replica)
         if not len(mine):
             continue
-        alone = simulate(
-            replace(together, pools=[pool], router=LeastOutstanding(), workload=Requests(table.take(mine)))
-        ).record
+        alone = simulate(changed(together, pools=[pool], router=LeastOutstanding(), requests=table.take(mine))).record
         got = without(rows(both.requests, mine), IDENTITY)
         assert different_columns(got, without(alone.requests, IDENTITY)) == []
         got = rows(both.iterations, both.iterations["replica"] == replica)
@@ -103,9 +95,9 @@ def test_twice_the_time_is_twice_the_times(seed: int, requests: int) -> None:
     scenario = with_linear_cost(draw_scenario(seed, requests))
     table, run = table_of(scenario), scenario.run
     slow_table = replace(table, arrival_ns=2 * table.arrival_ns, think_ns=2 * table.think_ns)
-    slow = replace(
+    slow = changed(
         scenario,
-        workload=Requests(slow_table),
+        requests=slow_table,
         pools=[replace(pool, cost=_slower(pool.cost)) for pool in scenario.pools],
         run=Run(warm_up_s=2 * run.warm_up_s, horizon_s=run.horizon_s and 2 * run.horizon_s),
     )
@@ -129,7 +121,7 @@ def test_later_is_only_later(seed: int, requests: int) -> None:
     if run.horizon_s is not None:
         late_run = Run(warm_up_s=run.warm_up_s + shift_s, horizon_s=run.horizon_s + shift_s)
     late_table = replace(table, arrival_ns=table.arrival_ns + round(shift_s * 1e9))
-    late = replace(scenario, workload=Requests(late_table), run=late_run)
+    late = changed(scenario, requests=late_table, run=late_run)
     now, then = simulate(scenario), simulate(late)
     lasting = ("max_itl_s", "compute_s", "hbm_s", "link_s", "overhead_s")
     for table_name in ("requests", "iterations", "preemptions"):
@@ -151,7 +143,7 @@ def test_a_run_replayed_from_its_own_trace_is_the_same(seed: int, requests: int)
     order = np.argsort(first["arrival_s"], kind="stable")
     sent_ns = np.rint(first["arrival_s"] * 1e9).astype(np.int64)
     open_loop = replace(table, arrival_ns=sent_ns, after=np.full(len(table), -1)).take(order)
-    again = simulate(replace(scenario, workload=Requests(open_loop))).record.requests
+    again = simulate(changed(scenario, requests=open_loop)).record.requests
     assert different_columns(without(rows(first, order), IDENTITY[:1]), without(again, IDENTITY[:1])) == []
 
 
@@ -171,7 +163,7 @@ def test_a_prompt_cut_into_single_tokens_is_the_same_prompt(seed: int, requests:
         segment_start=table.segment_start[pieces] + np.arange(len(pieces)) - ends[pieces],
         segment_tokens=np.ones(len(pieces), np.int64),
     )
-    assert differences(simulate(scenario), simulate(replace(scenario, workload=Requests(finely)))) == []
+    assert differences(simulate(scenario), simulate(changed(scenario, requests=finely))) == []
 
 
 @law
@@ -183,9 +175,7 @@ def test_one_slot_leaves_nothing_to_schedule_ahead(seed: int, requests: int) -> 
     table = table_of(scenario)
     by_length = replace(table, max_tokens=np.minimum(table.output_tokens, 5), output_tokens=table.output_tokens + 5)
     ahead, after = (
-        simulate(
-            replace(scenario, workload=Requests(by_length), pools=[_scheduled(pool, ahead) for pool in scenario.pools])
-        )
+        simulate(changed(scenario, requests=by_length, pools=[_scheduled(pool, ahead) for pool in scenario.pools]))
         for ahead in (True, False)
     )
     assert different_columns(ahead.record.requests, after.record.requests) == []
@@ -197,13 +187,12 @@ def _scheduled(pool: Any, ahead: bool) -> Any:
 
 
 @pytest.mark.parametrize("level", ["requests", "summary"])
-def test_record_levels_tell_the_same_figures(level: str) -> None:
+def test_record_levels_tell_the_same_figures(level: Any) -> None:
     """Sums are taken in another order, inter-token latencies and percentiles in bins of half a per cent, and what
     leaps spent their time on is shared out evenly at an edge of the window."""
     for seed in range(60):
         scenario = draw_scenario(seed)
-        run = scenario.run
-        less = replace(scenario, run=Run(horizon_s=run.horizon_s, warm_up_s=run.warm_up_s, record=level))  # type: ignore[arg-type]
+        less = changed(scenario, run=replace(scenario.run, record=level))
         everything, something = simulate(scenario).summary(), simulate(less).summary()
         for key, value in everything.items():
             least = 1e-3 if key == "bound" else 1e-9

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmsim.engine.decisions import Decisions
-from llmsim.engine.settings import VllmScheduler
+from llmsim.engine.vllm import VllmScheduler
 from llmsim.results.results import Results
-from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
-from llmsim.workload import RequestTable
 from tests.equivalence.drawn import MOST_REQUESTS, draw_scenario
+from tests.factories import table_of
 
 seeds = st.integers(0, 100_000)
 sizes = st.integers(1, MOST_REQUESTS)
@@ -36,11 +35,6 @@ def ns(seconds: Any) -> Any:
 def times_of(results: Results) -> dict[str, Any]:
     """The times of every request in nanoseconds."""
     return {name.removesuffix("_s"): ns(results.record.requests[name]) for name in TIMES}
-
-
-def table_of(scenario: Scenario) -> RequestTable:
-    """The requests of a scenario."""
-    return scenario.workload.generate(scenario.seed)
 
 
 def token_times(logs: list[Decisions]) -> dict[int, list[int]]:

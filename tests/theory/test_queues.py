@@ -5,6 +5,7 @@ is proportional to the prompt. Several slots and a cost per iteration, whatever 
 service time is proportional to the output.
 """
 
+from collections.abc import Callable
 from math import factorial, sqrt
 from typing import Any
 
@@ -76,7 +77,7 @@ def erlang_c(servers: int, load: float) -> float:
 
 MEAN_TOKENS = 1000
 SHORT, LONG = 200, 4200
-KINDS = {
+DRAW_PROMPTS: dict[str, Callable[[np.random.Generator, int], NDArray[np.int64]]] = {
     "M/M/1": lambda rng, n: rng.geometric(1 / MEAN_TOKENS, n),
     "M/D/1": lambda rng, n: np.full(n, MEAN_TOKENS),
     "M/G/1": lambda rng, n: rng.choice([SHORT, LONG], n, p=[0.8, 0.2]),
@@ -96,7 +97,7 @@ def test_single_server(kind: str, load: float, requests: int) -> None:
     service_s = 0.0251
     token_s = service_s / MEAN_TOKENS
     rng = np.random.default_rng(1)
-    prompts, gaps_s = KINDS[kind](rng, requests), rng.exponential(service_s / load, requests)
+    prompts, gaps_s = DRAW_PROMPTS[kind](rng, requests), rng.exponential(service_s / load, requests)
     results = serve_one_at_a_time(gaps_s, prompts, token_s)
     expected = pollaczek_khinchine(load, service_s, SECOND_MOMENTS[kind] * token_s**2)
     if (kind, load) == ("M/D/1", 0.9):
