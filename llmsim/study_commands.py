@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from llmsim.scenario import Scenario
+    from llmsim.study.planning import Plan
     from llmsim.study.running import OnProgress, Progress
 
 
@@ -119,46 +120,31 @@ def plan(
 ) -> None:
     """Find the cheapest hardware for a traffic, and say why the others lost."""
     from llmsim.scenario import load_scenario
-    from llmsim.scenario.settings import parse_value
     from llmsim.study.candidates import Choices
     from llmsim.study.planning import Traffic
     from llmsim.study.planning import plan as search
 
-    def listed(text: str) -> tuple[Any, ...]:
-        return tuple(None if part.strip() == "auto" else parse_value(part.strip()) for part in text.split(",") if part)
-
     if (rate is None) == (daily_users is None):
         raise ScenarioError("give either --rate or --daily-users")
-    users = daily_users or 0.0
-    traffic = (
-        Traffic(rate, rate / peak_to_average) if rate else Traffic.of_users(users, requests_per_user, peak_to_average)
-    )
+    traffic = Traffic.of_users(daily_users or 0.0, requests_per_user, peak_to_average)
     choices = Choices(
-        accelerators=listed(accelerators),
-        tensor_parallel_sizes=listed(tensor_parallel_sizes),
-        pipeline_parallel_sizes=listed(pipeline_parallel_sizes),
-        quantizations=listed(quantizations),
-        max_num_seqs=listed(max_num_seqs),
+        accelerators=_listed(accelerators),
+        tensor_parallel_sizes=_listed(tensor_parallel_sizes),
+        pipeline_parallel_sizes=_listed(pipeline_parallel_sizes),
+        quantizations=_listed(quantizations),
+        max_num_seqs=_listed(max_num_seqs),
         enable_expert_parallel=(False, True) if expert_parallel else (False,),
     )
-    given = load_scenario(scenario, settings or ())
-    found = search(given, traffic, choices, headroom=headroom, searched=searched, jobs=jobs, progress=_progress())
-    from llmsim.report.study_figures import plan_figure, tornado_figure
-    from llmsim.report.study_text import losers_table, plan_answers
-
-    pictures = [
-        ("Options", "Dark: nothing is better in cost, latency and GPUs at once.", plan_figure(found)),
-        ("Assumptions", "What the cheapest costs when one of them is off.", tornado_figure(found)),
-    ]
-    columns = ["option", "requests_per_s", "with_headroom", "gpus", "usd_per_month", "ttft_p99_s", "pareto"]
-    table = found.frame if as_json else found.frame[columns]
-    _show("plan", given.name, plan_answers(found), table, pictures, report, as_json)
-    if not as_json:
-        from rich.console import Console
-
-        from llmsim.report.study_text import print_study
-
-        print_study("Why the others lost", [], losers_table(found), Console())
+    found = search(
+        load_scenario(scenario, settings or ()),
+        Traffic(rate, rate / peak_to_average) if rate is not None else traffic,
+        choices,
+        headroom=headroom,
+        searched=searched,
+        jobs=jobs,
+        progress=_progress(),
+    )
+    _show_plan(found, report, as_json)
 
 
 def compare(
@@ -264,6 +250,33 @@ def add_commands(app: typer.Typer) -> None:
     """Put the commands of studies among those of ``app``."""
     for command in (sweep, capacity, plan, compare, why, vllm):
         app.command()(command)
+
+
+def _listed(text: str) -> tuple[Any, ...]:
+    """Values split at commas; auto: None."""
+    from llmsim.scenario.settings import parse_value
+
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return tuple(None if part == "auto" else parse_value(part) for part in parts)
+
+
+def _show_plan(found: "Plan", page: Path | None, as_json: bool) -> None:
+    """Print a plan and why the others lost, and write its page."""
+    from llmsim.report.study_figures import plan_figure, tornado_figure
+    from llmsim.report.study_text import losers_table, plan_answers, print_study
+
+    pictures = [
+        ("Options", "Dark: nothing is better in cost, latency and GPUs at once.", plan_figure(found)),
+        ("Assumptions", "What the cheapest costs when one of them is off.", tornado_figure(found)),
+    ]
+    columns = ["option", "requests_per_s", "with_headroom", "gpus", "usd_per_month", "ttft_p99_s", "pareto"]
+    table = found.frame if as_json else found.frame[columns]
+    name = found.best.candidate.scenario.name
+    _show("plan", name, plan_answers(found), table, pictures, page, as_json)
+    if not as_json:
+        from rich.console import Console
+
+        print_study("Why the others lost", [], losers_table(found), Console())
 
 
 def _show(

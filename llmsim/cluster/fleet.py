@@ -62,8 +62,8 @@ class Fleet:
         self._patience = Patience(env, table, self._give_up)
         self._given_up: dict[int, int] = {}
         """When the clients of requests that are still on a replica gave up on them."""
-        self._resent: dict[int, tuple[int, int]] = {}
-        """Of requests that were sent again: when for the first time, and how often altogether."""
+        self._attempts: dict[int, tuple[int, int]] = {}
+        """Of requests given up on: when they were first sent, and how often altogether."""
         self.done = 0
         self.events = 0
 
@@ -90,19 +90,24 @@ class Fleet:
         self._patience.end(row)
         if station.keys is not None:
             station.keys.forget(row)
-        given_up_ns = self._given_up.pop(row, None)
-        if given_up_ns is not None:
+        if row in self._given_up:
             # Even if its last token came with the iteration that was under way.
             outcome, reason = "aborted", TIMEOUT
-            sent_ns, attempts = self._resent.get(row, (sequence.arrival_ns, 1))
-            backoff_ns = self._patience.backoff_ns(row, attempts)
-            if backoff_ns is not None:
-                self._resent[row] = sent_ns, attempts
-                self._arrivals.send_at(row, max(given_up_ns + backoff_ns, int(self._env.now)))
+            if self._send_again(sequence):
                 return
         self.done += 1
         self._record(sequence, station, outcome, reason)
         self._arrivals.ended(row)
+
+    def _send_again(self, sequence: Sequence) -> bool:
+        """Whether a client that has given up sends its request once more; if so it will."""
+        row, given_up_ns = sequence.row, self._given_up.pop(sequence.row)
+        self._attempts.setdefault(row, (sequence.arrival_ns, 1))
+        backoff_ns = self._patience.backoff_ns(row, self._attempts[row][1])
+        if backoff_ns is None:
+            return False
+        self._arrivals.send_at(row, max(given_up_ns + backoff_ns, int(self._env.now)))
+        return True
 
     def _give_up(self, row: int) -> None:
         """A client disconnects: its server lets go of the request when the iteration under way is over."""
@@ -113,9 +118,9 @@ class Fleet:
     def _send(self, row: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
         sent_ns = int(self._env.now) - self._entry_ns
-        if row in self._resent:
-            first_ns, attempts = self._resent[row]
-            self._resent[row] = first_ns, attempts + 1
+        if row in self._attempts:
+            first_ns, attempts = self._attempts[row]
+            self._attempts[row] = first_ns, attempts + 1
         station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
         prompt = int(self._table.prompt_tokens[row])
         if prompt >= station.max_model_len:
@@ -175,7 +180,7 @@ class Fleet:
         for row in range(len(self._table)):
             if not self._recorder.has_ended(row):
                 due_ns = self._arrivals.due_ns(row)
-                resent = row in self._resent
+                resent = row in self._attempts
                 if resent or (due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns):
                     self._never_served(row, NEVER if due_ns is None else due_ns, outcome, reason)
                 else:
@@ -183,7 +188,7 @@ class Fleet:
 
     def _record(self, sequence: Sequence, station: Station, outcome: str, reason: str) -> None:
         """Record the end of a request that was on a replica."""
-        sent_ns, attempts = self._resent.pop(sequence.row, (sequence.arrival_ns, 1))
+        sent_ns, attempts = self._attempts.pop(sequence.row, (sequence.arrival_ns, 1))
         values = (
             station.replica.number,
             sent_ns,
@@ -202,7 +207,7 @@ class Fleet:
 
     def _never_served(self, row: int, sent_ns: int, outcome: str, reason: str) -> None:
         """Record the end of a request that is on no replica."""
-        sent_ns, attempts = self._resent.pop(row, (sent_ns, int(sent_ns >= 0)))
+        sent_ns, attempts = self._attempts.pop(row, (sent_ns, int(sent_ns >= 0)))
         self._recorder.request(row, (NEVER, sent_ns, *(NEVER,) * 4, 0, 0, 0, 0, NEVER, attempts), outcome, reason)
 
 

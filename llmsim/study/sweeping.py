@@ -100,14 +100,7 @@ def sweep(
     if cells is not None:
         cells.mkdir(parents=True, exist_ok=True)
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
-    tasks, refused = [], {}
-    for number, settings in enumerate(combinations):
-        try:
-            tasks += [(settings, each) for each in seeds_of(scenario.with_settings(settings), replications)]
-        except ScenarioError as error:
-            refused[number] = [
-                Cell(settings, scenario.seed + seed, "refused", {}, str(error)) for seed in range(replications)
-            ]
+    tasks, refused = _tasks(scenario, combinations, replications)
     if not tasks:
         raise ScenarioError(next(iter(refused.values()))[0].fault)
     found = iter(run_all(partial(_cell, cells), tasks, jobs, backend, progress))
@@ -117,6 +110,21 @@ def sweep(
         for cell in refused.get(number) or list(itertools.islice(found, replications))
     ]
     return Sweep(scenario.name, values, tuple(ordered))
+
+
+def _tasks(
+    scenario: Scenario, combinations: list[Settings], replications: int
+) -> tuple[list[tuple[Settings, Scenario]], dict[int, list[Cell]]]:
+    """The runs of all combinations that are possible, and by number the cells of those that are not."""
+    tasks, refused = [], {}
+    for number, settings in enumerate(combinations):
+        try:
+            tasks += [(settings, each) for each in seeds_of(scenario.with_settings(settings), replications)]
+        except ScenarioError as error:
+            refused[number] = [
+                Cell(settings, scenario.seed + seed, "refused", {}, str(error)) for seed in range(replications)
+            ]
+    return tasks, refused
 
 
 def parse_grid(lines: Sequence[str]) -> dict[str, list[Any]]:

@@ -84,7 +84,7 @@ def test_scenarios_add_up_to_the_nanosecond(path: Path) -> None:
     except ScenarioError as error:
         pytest.skip(f"its trace is not here: {error}")
     requests = len(scenario.workload.generate(scenario.seed))
-    check(simulate(shorter(scenario, min(1.0, 500 / requests))).record)
+    check(simulate(shorter(scenario, min(1.0, 200 / requests))).record)
 
 
 def test_a_percentile_is_explained_by_the_requests_near_it() -> None:
