@@ -27,13 +27,13 @@ class Arrivals:
             self._successors[int(table.after[row])].append(row)
         self._wait()
 
-    def ended(self, row: int) -> None:
-        """A request has ended, one way or another: its successors will be sent after their think time."""
+    def ended(self, row: int, now_ns: int) -> None:
+        """A request ended at ``now_ns``, one way or another: its successors will be sent after their think time."""
         if row not in self._successors:
             return
-        table, now = self._table, int(self._env.now)
+        table = self._table
         for successor in self._successors.pop(row):
-            self.send_at(successor, max(int(table.arrival_ns[successor]), now + int(table.think_ns[successor])))
+            self.send_at(successor, max(int(table.arrival_ns[successor]), now_ns + int(table.think_ns[successor])))
 
     def send_at(self, row: int, at_ns: int) -> None:
         """Send a request at this time."""

@@ -90,23 +90,25 @@ class Fleet:
         self._patience.end(row)
         if station.keys is not None:
             station.keys.forget(row)
+        # An abort happens among the plans of its instant, after the arrivals: what follows from it comes later.
+        now_ns = int(self._env.now) + (outcome == "aborted")
         if row in self._given_up:
             # Even if its last token came with the iteration that was under way.
             outcome, reason = "aborted", TIMEOUT
-            if self._send_again(sequence):
+            if self._send_again(sequence, now_ns):
                 return
         self.done += 1
         self._record(sequence, station, outcome, reason)
-        self._arrivals.ended(row)
+        self._arrivals.ended(row, now_ns)
 
-    def _send_again(self, sequence: Sequence) -> bool:
+    def _send_again(self, sequence: Sequence, now_ns: int) -> bool:
         """Whether a client that has given up sends its request once more; if so it will."""
         row, given_up_ns = sequence.row, self._given_up.pop(sequence.row)
         self._attempts.setdefault(row, (sequence.arrival_ns, 1))
         backoff_ns = self._patience.backoff_ns(row, self._attempts[row][1])
         if backoff_ns is None:
             return False
-        self._arrivals.send_at(row, max(given_up_ns + backoff_ns, int(self._env.now)))
+        self._arrivals.send_at(row, max(given_up_ns + backoff_ns, now_ns))
         return True
 
     def _give_up(self, row: int) -> None:
@@ -126,7 +128,7 @@ class Fleet:
         if prompt >= station.max_model_len:
             self.done += 1
             self._never_served(row, sent_ns, "rejected", "prompt >= max_model_len")
-            self._arrivals.ended(row)
+            self._arrivals.ended(row, int(self._env.now))
             return
         sequence = self._sequence(row, sent_ns, station)
         self._live[row] = sequence, station

@@ -22,7 +22,7 @@ def sent(table: RequestTable, lasting_ms: dict[int, int], until_ms: int = 1000) 
         found.append((int(env.now) // MS, row))
         if row in lasting_ms:
             ends = env.timeout(lasting_ms[row] * MS)
-            ends.callbacks.append(lambda event: arrivals.ended(row))
+            ends.callbacks.append(lambda event: arrivals.ended(row, int(env.now)))
 
     arrivals = Arrivals(env, table, send)
     env.run(until=until_ms * MS)

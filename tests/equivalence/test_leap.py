@@ -10,7 +10,7 @@ from tests.equivalence.compare import differences
 from tests.equivalence.drawn import draw_scenario, impatient
 
 BLOCKS, BLOCK = 8, 251
-IMPATIENT = 200
+IMPATIENT = 250
 
 
 def stepped(scenario: Scenario) -> Scenario:
