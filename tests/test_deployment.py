@@ -62,7 +62,7 @@ class TestWeights:
         ("name", "given", "logged_gib"),
         [
             ("llama-3.1-8b", {}, 14.99),  # vLLM 0.15.1 log
-            ("qwen3-30b-a3b", {"quantization": "fp8"}, 29.09),  # vLLM issue 25350
+            ("qwen3-30b-a3b", {"quantization": "fp8"}, 29.09),  # vllm#25350
             ("qwen2.5-7b", {}, 14.27),  # vLLM 0.8.4 log
         ],
     )
@@ -128,7 +128,7 @@ class TestLedger:
         assert re.search(r"[\d,]+ blocks of 16 tokens, 2 MiB each", text)
 
     def test_the_activation_peak_of_29000_tokens_is_2_99_gib(self) -> None:
-        """vLLM issue 10517: an 8B that profiles its whole context."""
+        """vllm#10517: an 8B that profiles its whole context."""
         deployment = a_deployment(max_num_batched_tokens=29000, max_num_seqs=256)
         assert deployment.ledger().activation_bytes / GIB == pytest.approx(2.99, abs=0.01)
 
@@ -258,7 +258,7 @@ class TestOtherEngines:
 
 class TestDraftHead:
     def test_a_head_of_one_layer_holds_kv_like_the_models_own(self) -> None:
-        """EAGLE on Llama-3.1-8B: 132 KiB a token instead of 128 (vLLM issue 19996)."""
+        """EAGLE on Llama-3.1-8B: 132 KiB a token instead of 128 (vllm#19996)."""
         assert a_deployment(draft_layers=1).ledger().block_bytes == 16 * 132 * 1024
 
     def test_its_weights_are_a_layer_and_the_projection_of_two_states_to_one(self) -> None:

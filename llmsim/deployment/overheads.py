@@ -127,7 +127,7 @@ def _forward_bytes_per_token(deployment: "Deployment") -> float:
     """Peak of live activations in the widest place of a layer, per token.
 
     Residual, normed input and output, with gate, up and their product: 2.99 GiB at 29,000 tokens of an 8B
-    model, as logged in vLLM issue 10517. A fused MoE kernel holds a copy of all that for each expert a token
+    model, as logged in vllm#10517. A fused MoE kernel holds a copy of all that for each expert a token
     visits.
     """
     model, size = deployment.model, dtype_bytes(deployment.activation_dtype)
