@@ -130,6 +130,9 @@ def _static(row: Row, engine: Engine, prompts: float, outputs: float, floors: Fl
             raise SkippedRowError(Reason.floor, f"{floor_s * 1e3:.1f} ms")
         engine = replace(engine, eager_layer_s=floor_s / load_model(engine.model).num_hidden_layers)
     blocks = batch * (int(prompts + outputs) // 16 + 2) + 2
+    longest = int(prompts + outputs) + 1
+    if longest > load_model(engine.model).max_position_embeddings:
+        engine = replace(engine, max_model_len=longest)
     engine = replace(engine, scheduler="static", max_num_seqs=batch, num_gpu_blocks=blocks, in_engine=True)
     return Served(engine, Load(batch, prompts, outputs))
 

@@ -50,6 +50,7 @@ class Engine:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     max_model_len: int | None = None
+    """May be longer than the model was trained for: what was measured was served."""
     enable_chunked_prefill: bool = True
     async_scheduling: bool = True
     enable_prefix_caching: bool = True
@@ -69,6 +70,9 @@ class Engine:
             found = replace(found, efficiency=replace(found.efficiency, request_s=0.0))
         if self.eager_layer_s is not None:
             found = replace(found, efficiency=replace(found.efficiency, host_eager_layer_s=self.eager_layer_s))
+        model = load_model(self.model)
+        if self.max_model_len is not None and self.max_model_len > model.max_position_embeddings:
+            model = replace(model, max_position_embeddings=self.max_model_len)
         given: dict[str, Any] = {
             "quantization": self.quantization,
             "max_model_len": self.max_model_len or "auto",
@@ -76,7 +80,7 @@ class Engine:
         }
         return Pool(
             name="measured",
-            model=load_model(self.model),
+            model=model,
             accelerator=found,
             replicas=self.replicas,
             tensor_parallel_size=self.tensor_parallel_size,

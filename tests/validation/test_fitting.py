@@ -62,7 +62,7 @@ def test_two_points_are_not(tmp_path: Path) -> None:
         calibrate(a_file(tmp_path / "steps.csv", DECODES), "l40s")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_noise_is_refused(tmp_path: Path, seed: int) -> None:
     """Times of the catalogue's own accelerator, off at random by a factor of two or so."""
     rng = np.random.default_rng(seed)
