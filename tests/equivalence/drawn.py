@@ -17,7 +17,7 @@ from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
 from llmsim.scenario import Pool, Scenario
 from llmsim.workload import RequestTable
-from tests.factories import SCHEDULER_SETTINGS, Requests, a_model, a_pool, a_scenario
+from tests.factories import SCHEDULER_SETTINGS, a_model, a_pool, a_scenario, changed, table_of
 
 MOST_REQUESTS = 30
 WINDOW_TOKENS = 48
@@ -79,10 +79,10 @@ def first(table: RequestTable, requests: int) -> RequestTable:
 def impatient(scenario: Scenario, seed: int) -> Scenario:
     """The scenario with clients that give up, on the grid of iterations or off it, and may send again."""
     rng = np.random.default_rng((seed, 1))
-    table = scenario.workload.generate(scenario.seed)
+    table = table_of(scenario)
     timeout_ns = rng.choice([-1, 30_000_000, 200_000_000, int(rng.integers(1, 2_000_000_000))], len(table))
     backoff_ns = rng.choice([-1, 0, 10_000_000, 70_000_001], (len(table), 2))
-    return replace(scenario, workload=Requests(replace(table, timeout_ns=timeout_ns, backoff_ns=backoff_ns)))
+    return changed(scenario, requests=replace(table, timeout_ns=timeout_ns, backoff_ns=backoff_ns))
 
 
 def _settings(rng: Generator) -> dict[str, Any]:

@@ -170,8 +170,9 @@ def test_a_prompt_cut_into_single_tokens_is_the_same_prompt(seed: int, requests:
 @drawn
 def test_one_slot_leaves_nothing_to_schedule_ahead(seed: int, requests: int) -> None:
     """With one request at a time, ended by length, asynchronous scheduling computes what synchronous does."""
-    given = {"max_num_seqs": 1, "max_num_batched_tokens": 8192, "horizon_s": None, "warm_up_s": 0.0}
-    scenario = draw_scenario(seed, requests, **given, enable_chunked_prefill=True, enable_prefix_caching=False)
+    given: dict[str, Any] = {"max_num_seqs": 1, "max_num_batched_tokens": 8192, "horizon_s": None, "warm_up_s": 0.0}
+    given |= {"enable_chunked_prefill": True, "enable_prefix_caching": False}
+    scenario = with_linear_cost(draw_scenario(seed, requests, **given))
     table = table_of(scenario)
     by_length = replace(table, max_tokens=np.minimum(table.output_tokens, 5), output_tokens=table.output_tokens + 5)
     ahead, after = (
