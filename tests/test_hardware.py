@@ -38,6 +38,7 @@ BOX_GB = {  # what is printed on the box
     "gb200": 186,
     "gb300": 279,
     "gh200": 96,
+    "gh200-144gb": 144,
     "h100-nvl": 94,
     "h100-pcie": 80,
     "h100-sxm": 80,

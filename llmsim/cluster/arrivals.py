@@ -41,11 +41,10 @@ class Arrivals:
         heapq.heappush(self._due, (due, row))
         Moment(self._env, due, ARRIVAL, self._send_due)
 
-    def due_ns(self, row: int) -> int | None:
-        """When a row that has not been sent would be; None while that depends on its predecessor's end."""
-        if self._table.after[row] < 0:
-            return int(self._table.arrival_ns[row])
-        return next((due - self._delay_ns for due, each in self._due if each == row), None)
+    def unsent(self) -> dict[int, int]:
+        """When the rows that have not been sent would be, as far as that does not depend on a predecessor's end."""
+        due = {int(row): int(self._table.arrival_ns[row]) for row in self._rows[self._next :]}
+        return due | {row: due_ns - self._delay_ns for due_ns, row in self._due}
 
     def _wait(self) -> None:
         if self._next < len(self._rows):

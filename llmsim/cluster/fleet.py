@@ -179,9 +179,10 @@ class Fleet:
             station.replica.state.settle(sequence)
             station.replica.leave(sequence, outcome, reason)
             self._record(sequence, station, outcome, reason)
+        unsent_ns = self._arrivals.unsent()
         for row in range(len(self._table)):
             if not self._recorder.has_ended(row):
-                due_ns = self._arrivals.due_ns(row)
+                due_ns = unsent_ns.get(row)
                 resent = row in self._attempts
                 if resent or (due_ns is not None and horizon_ns is not None and due_ns <= horizon_ns):
                     self._never_served(row, NEVER if due_ns is None else due_ns, outcome, reason)

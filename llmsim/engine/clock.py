@@ -56,7 +56,7 @@ class IterationClock:
         self._window_heap: list[int] = []
 
     def join(self, sequence: Sequence, context: int, first: int) -> None:
-        """Let ``sequence`` decode from iteration ``first`` on, in which its context is ``context`` tokens."""
+        """Let ``sequence`` decode from iteration ``first`` on, before which its context is ``context`` tokens."""
         sequence.offset = offset = context - first
         sequence.joined = first
         sequence.clock = self

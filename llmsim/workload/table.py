@@ -152,6 +152,8 @@ class RequestTable:
     def take(self, rows: Ints) -> Self:
         """The table of these rows in this order; ``after`` and output streams follow them.
 
+        What a row that is not taken generates becomes an input stream of its own.
+
         Raises ScenarioError when a row is taken without, or before, the one it comes after.
         """
         place = np.full(len(self), -1, np.int64)
@@ -171,7 +173,9 @@ class RequestTable:
             columns |= {name: getattr(self, name)[chosen] for name in _SEGMENTS}
             stream = columns["segment_stream"]
             generated = stream < 0
-            stream[generated] = -1 - place[-1 - stream[generated]]
+            author = -1 - stream[generated]
+            unused = max(int(self.segment_stream.max(initial=-1)), -1) + 1
+            stream[generated] = np.where(place[author] < 0, unused + author, -1 - place[author])
             columns["segment_offsets"] = offsets
         return replace(self, **columns)
 
