@@ -65,11 +65,9 @@ class Replica:
         now = int(self._env.now)
         state, leap = self.state, self._leap
         sequence.queued_ns = now
-        if leap is not None and self._moment is not None:
+        if leap is not None:
             if state.waiting.would_lead(sequence):
-                leap.cut(now)
-                self._moment.cancel()
-                self._moment = self._wait_until(leap.over_ns)
+                self._cut(leap, now)
             leap.arrived_before.append(leap.planned_before(now))
         state.waiting.add(sequence)
         self._recorder.census.change(now, 0, 1)
@@ -81,10 +79,8 @@ class Replica:
     def abort(self, sequence: Sequence, reason: str) -> None:
         """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
         self._aborting.setdefault(sequence, reason)
-        if self._leap is not None and self._moment is not None:
-            self._leap.cut(int(self._env.now))
-            self._moment.cancel()
-            self._moment = self._wait_until(self._leap.over_ns)
+        if self._leap is not None:
+            self._cut(self._leap, int(self._env.now))
         elif not self.state.flights:
             self._schedule_soon()
 
@@ -100,6 +96,13 @@ class Replica:
             self._record_preemption(sequence, NEVER)
         self.outstanding -= 1
         self.on_end(sequence, outcome, reason)
+
+    def _cut(self, leap: Leap, now: int) -> None:
+        """End a leap at the first plan that can know of what happens now."""
+        leap.cut(now)
+        if self._moment is not None:
+            self._moment.cancel()
+        self._moment = self._wait_until(leap.over_ns)
 
     def _wait_until(self, at_ns: int) -> Moment:
         return Moment(self._env, at_ns, ITERATION_ENDS + self.number, self._end_iteration)

@@ -148,15 +148,8 @@ class EngineState:
         ``scheduled_tokens`` are those that this plan had given it: it is not computed after all.
         """
         if sequence in self.partial:
-            computed = sequence.computed
             plan.prefills = tuple(entry for entry in plan.prefills if entry[0] is not sequence)
-            in_flight = 0
-        else:
-            context, in_flight = self._leave_clock(sequence)
-            computed = context + scheduled_tokens
-        self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
-        self._stop_running(sequence)
-        self.partial.pop(sequence, None)
+        computed = self._give_up_blocks(sequence, scheduled_tokens)
         sequence.computed_before = max(sequence.computed_before, computed - scheduled_tokens)
         sequence.computed = 0
         sequence.leaves = NEVER
@@ -167,13 +160,7 @@ class EngineState:
     def abort(self, sequence: Sequence) -> None:
         """End a waiting or running sequence before its time. What is in flight goes on, but it gets nothing of it."""
         if sequence.running:
-            if sequence in self.partial:
-                computed, in_flight = sequence.computed, 0
-                del self.partial[sequence]
-            else:
-                computed, in_flight = self._leave_clock(sequence)
-            self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
-            self._stop_running(sequence)
+            self._give_up_blocks(sequence, 0)
         else:
             self.waiting.remove(sequence)
         for flight in self.flights:
@@ -241,6 +228,21 @@ class EngineState:
     def _delivered(self, clock: IterationClock, none_in_flight: int) -> int:
         """The first iteration of a clock whose tokens have not been delivered."""
         return next((flight.iteration for flight in self.flights if flight.clock is clock), none_in_flight)
+
+    def _give_up_blocks(self, sequence: Sequence, scheduled_tokens: int) -> int:
+        """Stop a running sequence before its end; returns its tokens that were computed or scheduled.
+
+        ``scheduled_tokens`` are those of a decode in the plan being made; an unfinished prompt counts its own.
+        """
+        if sequence in self.partial:
+            computed, in_flight = sequence.computed, 0
+            del self.partial[sequence]
+        else:
+            context, in_flight = self._leave_clock(sequence)
+            computed = context + scheduled_tokens
+        self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
+        self._stop_running(sequence)
+        return computed
 
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
