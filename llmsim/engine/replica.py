@@ -12,13 +12,15 @@ from simpy import Environment
 
 from llmsim.cost.base import CostModel
 from llmsim.engine.decisions import Decisions
-from llmsim.engine.leap import SHORTEST, Leap, duration_ns, repetitions
+from llmsim.engine.leap import SHORTEST, Leap, repetitions
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
+from llmsim.engine.pace import TICKS_PER_NS, Pace
 from llmsim.engine.plan import STOPPED_BY, Plan
 from llmsim.engine.policy import Policy
 from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.engine.state import EngineState
-from llmsim.results.recorder import Recorder, Run
+from llmsim.results.recorder import ONE, Recorder, Run
+from llmsim.units import TICK_BITS
 
 MOST_PREEMPTIONS = 100
 """A request that has lost its blocks so often is aborted: the requests there are take them from one another for ever.
@@ -44,7 +46,7 @@ class Replica:
         self.number = number
         self.state = state
         self._policy = policy
-        self._cost = cost
+        self._pace = Pace(cost, windowed=state.window is not None)
         self._recorder = recorder
         self._decisions = decisions
         self._leaps = leaps and decisions is None
@@ -53,7 +55,8 @@ class Replica:
         """When the oldest iteration ends, or the leap."""
         self._aborting: dict[Sequence, str] = {}
         self._schedule_pending = False
-        self._free_ns = 0
+        self._free_ticks = 0
+        """When the first stage is done with all that has been planned."""
         self.leaped_iterations = 0
         self.outstanding = 0
         """Requests sent here that have not ended."""
@@ -66,9 +69,10 @@ class Replica:
         state, leap = self.state, self._leap
         sequence.queued_ns = now
         if leap is not None:
+            planned = leap.planned_before(now)
             if state.waiting.would_lead(sequence):
-                self._cut(leap, now)
-            leap.arrived_before.append(leap.planned_before(now))
+                self._cut(leap, planned)
+            leap.arrived_before.append(planned)
         state.waiting.add(sequence)
         self._recorder.census.change(now, 0, 1)
         if self._decisions is not None:
@@ -80,14 +84,14 @@ class Replica:
         """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
         self._aborting.setdefault(sequence, reason)
         if self._leap is not None:
-            self._cut(self._leap, int(self._env.now))
+            self._cut(self._leap, self._leap.planned_before(int(self._env.now)))
         elif not self.state.flights:
             self._schedule_soon()
 
     def stop(self, now_ns: int) -> None:
         """The run is over at ``now_ns``: iterations that have ended by then have happened, later ones have not."""
         if self._leap is not None:
-            self._leap.cut(now_ns + 1)
+            self._leap.cut(self._leap.planned_before(now_ns + 1))
             self._carry_out(self._leap, self._leap.iterations)
 
     def leave(self, sequence: Sequence, outcome: str, reason: str) -> None:
@@ -97,9 +101,9 @@ class Replica:
         self.outstanding -= 1
         self.on_end(sequence, outcome, reason)
 
-    def _cut(self, leap: Leap, now: int) -> None:
-        """End a leap at the first plan that can know of what happens now."""
-        leap.cut(now)
+    def _cut(self, leap: Leap, planned: int) -> None:
+        """End a leap after so many of its iterations: at the first plan that can know of what happens now."""
+        leap.cut(planned)
         if self._moment is not None:
             self._moment.cancel()
         self._moment = self._wait_until(leap.over_ns)
@@ -142,15 +146,26 @@ class Replica:
     def _start(self, plan: Plan, now: int) -> None:
         """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""
         state, batch = self.state, plan.batch
-        plan.start_ns = plan.end_ns = max(now, self._free_ns)
-        last = len(state.flights) + 1 == state.batches_in_flight
-        if self._leaps and last and (repeats := repetitions(state, plan)) >= SHORTEST:
-            self._leap = Leap.over(state, plan, repeats, self._cost)
-            self._free_ns = plan.end_ns
-        elif batch.prefill_tokens or batch.decode_sequences:
-            step = self._cost.step(batch)
-            self._free_ns = plan.start_ns + duration_ns(step.occupancy_s)
-            plan.end_ns = plan.start_ns + duration_ns(step.latency_s)
+        begin = now * TICKS_PER_NS
+        if begin < self._free_ticks:
+            begin = self._free_ticks
+        if batch.prefill_sequences:
+            occupancy, latency = self._pace.step(batch)
+            self._free_ticks = begin + occupancy
+            plan.takes_place(begin, begin + latency)
+        elif batch.decode_sequences:
+            context, window = batch.decode_context_tokens, batch.decode_window_tokens
+            cell = self._pace.decodes(batch.decode_sequences, context, window)
+            self._free_ticks = begin + cell.occupancy.at(context, window)
+            plan.takes_place(begin, begin + cell.latency.at(context, window))
+            if (
+                self._leaps
+                and len(state.flights) + 1 == state.batches_in_flight
+                and (repeats := repetitions(state, plan, cell)) >= SHORTEST
+            ):
+                self._leap = Leap(state, plan, repeats, cell)
+        else:
+            plan.takes_place(begin, begin)
         if plan.admitted or plan.preempted:
             started = len(plan.admitted) - len(plan.preempted)
             self._recorder.census.change(now, started, -started)
@@ -182,8 +197,8 @@ class Replica:
 
     def _land(self, plan: Plan) -> None:
         """An iteration has ended: tokens out, finished requests leave, blocks freed."""
-        row = self._row(plan)
-        ended = self._deliver_tokens(plan, plan.end_ns - plan.clock.ended_ns)
+        row = self._row(plan, plan.end_ns, ONE)
+        ended = self._deliver_tokens(plan, plan.end_ticks - plan.clock.ended_ticks)
         self._recorder.iteration(row)
         if self._decisions is not None:
             self._decisions.ended(plan, ended, self.state)
@@ -192,46 +207,56 @@ class Replica:
         """Make a leap's iterations happen; ``landed`` of those in flight and of those leaped over have ended."""
         self._leap = None
         state, plan = self.state, leap.plan
-        run = leap.run(state)
+        flights = state.flights
+        landed_run = max(landed - flights.index(plan), 0)
+        run = Run(state.clock.residues.copy(), leap.arrived_before) if self._recorder.keeps_iterations else None
+        taken = state.clock.blocks_over(landed_run - 1) if landed_run else 0
         gone = leap.carry_out(state)
         self.leaped_iterations += leap.iterations
-        self._free_ns = leap.last_end_ns
-        while landed and state.flights[0] is not plan:
-            self._land(state.flights.popleft())
+        self._free_ticks = leap.end_ticks(leap.iterations + 1)
+        while landed and flights[0] is not plan:
+            self._land(flights.popleft())
             landed -= 1
-        later = leap.later(max(landed, 1), state)
+        later = leap.later(max(landed, 1), state) if landed <= leap.iterations else []
         if landed:
-            state.flights.popleft()
-            self._land_run(leap, run, landed, [] if later else gone)
+            flights.popleft()
+            self._land_run(leap, run, landed, plan.kv_blocks + taken, [] if later else gone)
         if later:
             state.depart(later[-1], gone)
-            state.flights.extend(later)
+            flights.extend(later)
 
-    def _land_run(self, leap: Leap, run: Run, iterations: int, gone: list[Sequence]) -> None:
-        """A leap's first ``iterations`` iterations have ended, of which only the last can end a request."""
+    def _land_run(self, leap: Leap, run: Run | None, iterations: int, blocks: int, gone: list[Sequence]) -> None:
+        """A leap's first ``iterations`` iterations have ended, of which only the last can end a request.
+
+        In the last one ``blocks`` KV blocks were held.
+        """
         plan = leap.plan
-        row = self._row(plan)
-        gap_ns = plan.end_ns - plan.clock.ended_ns
-        if iterations > 1:
-            gap_ns = max(gap_ns, leap.longest_ns(iterations))
-            plan.iteration += iterations - 1
-            plan.end_ns = leap.end_ns(iterations)
+        if iterations == 1:
+            self.state.depart(plan, gone)
+            self._land(plan)
+            return
+        end_ticks = leap.end_ticks(iterations)
+        phase_ticks = plan.start_ticks % TICKS_PER_NS
+        apart = (iterations, blocks, leap.growing, phase_ticks, leap.ticks, leap.longer_ticks)
+        row = self._row(plan, end_ticks >> TICK_BITS, apart)
+        gap_ticks = max(plan.end_ticks - plan.clock.ended_ticks, leap.longest_ticks(iterations))
+        plan.iteration += iterations - 1
+        plan.end_ticks, plan.end_ns = end_ticks, end_ticks >> TICK_BITS
         self.state.depart(plan, gone)
-        self._deliver_tokens(plan, gap_ns)
-        if iterations > 1:
-            self._recorder.run(row, iterations, run)
-        else:
-            self._recorder.iteration(row)
+        self._deliver_tokens(plan, gap_ticks)
+        if run is not None:
+            self._recorder.run(run)
+        self._recorder.iteration(row)
 
-    def _deliver_tokens(self, plan: Plan, gap_ns: int) -> list[Sequence]:
-        """Hand out the tokens of an iteration, the longest of its gaps being ``gap_ns``.
+    def _deliver_tokens(self, plan: Plan, gap_ticks: int) -> list[Sequence]:
+        """Hand out the tokens of an iteration, the longest of its gaps being ``gap_ticks``.
 
         Returns the sequences that ended with it, in order of admission; they have left.
         """
         clock, end = plan.clock, plan.end_ns
         if plan.decodes:
-            clock.gaps.push(plan.iteration, gap_ns)
-        clock.ended_ns = end
+            clock.gaps.push(plan.iteration, gap_ticks)
+        clock.ended_ticks = plan.end_ticks
         if plan.quiet:
             return []
         for sequence in plan.rejoined:
@@ -239,7 +264,7 @@ class Replica:
         ended = list(plan.finishing)
         for sequence in plan.finishing:
             sequence.emitted = sequence.target
-            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
+            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.longest_gap_ns(sequence))
         for sequence in plan.late:
             sequence.max_itl_ns = max(sequence.max_itl_ns, end - sequence.last_token_ns)
         for sequence in plan.sampled:
@@ -276,15 +301,15 @@ class Replica:
         sequence.finish_ns = now
         self.leave(sequence, "finished", "stop" if sequence.stops else "length")
 
-    def _row(self, plan: Plan) -> tuple[int, ...]:
-        """An iteration as ``ITERATION_FIELDS``."""
+    def _row(self, plan: Plan, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
+        """``plan`` as ``ITERATION_FIELDS``: one iteration, or several that end at ``end_ns`` and differ by ``apart``."""
         emitting = plan.decodes - plan.wasted
         return (
             self.number,
             plan.number,
             plan.start_ns,
-            plan.end_ns,
-            plan.end_ns - plan.clock.ended_ns,
+            end_ns,
+            plan.end_ns - (plan.clock.ended_ticks >> TICK_BITS),
             *plan.batch,
             emitting + len(plan.sampled),
             emitting - len(plan.rejoined),
@@ -294,6 +319,7 @@ class Replica:
             len(plan.preempted),
             sum(tokens for _, tokens in plan.admitted) if plan.admitted else 0,
             STOPPED_BY.index(plan.stopped_by),
+            *apart,
         )
 
     def _record_preemption(self, sequence: Sequence, caught_up_ns: int) -> None:

@@ -12,6 +12,7 @@ from llmsim.engine.kv import KvCache
 from llmsim.engine.plan import Plan
 from llmsim.engine.queues import WaitingQueue
 from llmsim.engine.sequence import NEVER, Sequence
+from llmsim.units import TICK_BITS
 
 
 class EngineState:
@@ -222,8 +223,8 @@ class EngineState:
         last = min(self._delivered(clock, clock.iteration), sequence.leaves + 1, sequence.finishes + 1)
         if last > sequence.joined:
             sequence.emitted += last - sequence.joined
-            sequence.last_token_ns = clock.ended_ns
-            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
+            sequence.last_token_ns = clock.ended_ticks >> TICK_BITS
+            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.longest_gap_ns(sequence))
 
     def _delivered(self, clock: IterationClock, none_in_flight: int) -> int:
         """The first iteration of a clock whose tokens have not been delivered."""
