@@ -10,7 +10,6 @@ from bisect import bisect_left
 
 from llmsim.engine.pace import Cell
 from llmsim.engine.plan import Plan
-from llmsim.engine.sequence import Sequence
 from llmsim.engine.state import EngineState
 from llmsim.units import TICK_BITS
 
@@ -103,14 +102,6 @@ class Leap:
     def longest_ticks(self, iterations: int) -> int:
         """The longest of the first ``iterations`` iterations: their times ascend or descend."""
         return self.ticks + max(self.longer_ticks, 0) * (iterations - 1)
-
-    def carry_out(self, state: EngineState) -> list[Sequence]:
-        """Tell the engine that the iterations have been planned; returns who leaves the plan after the last."""
-        iterations = self.iterations
-        if not iterations:
-            return []
-        state.kv.take(state.clock.blocks_over(iterations))
-        return state.clock.leap(iterations)
 
     def later(self, first: int, state: EngineState) -> list[Plan]:
         """Iterations ``first`` (1: the one after ``plan``) to the last as plans of their own, once carried out."""

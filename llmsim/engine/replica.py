@@ -22,6 +22,9 @@ from llmsim.engine.state import EngineState
 from llmsim.results.recorder import ONE, Recorder, Run
 from llmsim.units import TICK_BITS
 
+MOST_AT_ONCE = 1000
+"""Iterations or leaps that happen without an event, before the event loop has its turn."""
+
 MOST_PREEMPTIONS = 100
 """A request that has lost its blocks so often is aborted: the requests there are take them from one another for ever.
 Under heavy KV exhaustion a real server preempted no request more than 4 times."""
@@ -60,8 +63,8 @@ class Replica:
         self.leaped_iterations = 0
         self.outstanding = 0
         """Requests sent here that have not ended."""
-        self.on_end: Callable[[Sequence, str, str], None] = _forget
-        """Called when a request leaves, with its outcome and the reason."""
+        self.on_end: Callable[[Sequence, str, str, int], None] = _forget
+        """Called when a request leaves, with its outcome, the reason and the time in nanoseconds."""
 
     def deliver(self, sequence: Sequence) -> None:
         """Put a request into the waiting queue, now."""
@@ -78,7 +81,7 @@ class Replica:
         if self._decisions is not None:
             self._decisions.arrived(sequence)
         if not state.flights:
-            self._schedule_soon()
+            self._schedule_soon(now)
 
     def abort(self, sequence: Sequence, reason: str) -> None:
         """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
@@ -86,7 +89,7 @@ class Replica:
         if self._leap is not None:
             self._cut(self._leap, self._leap.planned_before(int(self._env.now)))
         elif not self.state.flights:
-            self._schedule_soon()
+            self._schedule_soon(int(self._env.now))
 
     def stop(self, now_ns: int) -> None:
         """The run is over at ``now_ns``: iterations that have ended by then have happened, later ones have not."""
@@ -94,43 +97,59 @@ class Replica:
             self._leap.cut(self._leap.planned_before(now_ns + 1))
             self._carry_out(self._leap, self._leap.iterations)
 
-    def leave(self, sequence: Sequence, outcome: str, reason: str) -> None:
+    def leave(self, sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
         """A request is no longer here, for whatever reason."""
         if sequence.preempted_ns >= 0:
             self._record_preemption(sequence, NEVER)
         self.outstanding -= 1
-        self.on_end(sequence, outcome, reason)
+        self.on_end(sequence, outcome, reason, now_ns)
 
     def _cut(self, leap: Leap, planned: int) -> None:
         """End a leap after so many of its iterations: at the first plan that can know of what happens now."""
         leap.cut(planned)
         if self._moment is not None:
             self._moment.cancel()
-        self._moment = self._wait_until(leap.over_ns)
+        self._moment = Moment(self._env, leap.over_ns, ITERATION_ENDS + self.number, self._end_iteration)
 
-    def _wait_until(self, at_ns: int) -> Moment:
-        return Moment(self._env, at_ns, ITERATION_ENDS + self.number, self._end_iteration)
-
-    def _schedule_soon(self) -> None:
+    def _schedule_soon(self, now: int) -> None:
         if not self._schedule_pending:
             self._schedule_pending = True
-            Moment(self._env, int(self._env.now), SCHEDULE + self.number, self._schedule)
+            Moment(self._env, now, SCHEDULE + self.number, self._schedule)
 
     def _schedule(self, moment: Moment) -> None:
-        """Plan iterations until enough are in flight, and wait for the oldest."""
+        """Plan at the end of an instant."""
         self._schedule_pending = False
-        state, now = self.state, moment.at_ns
+        self._go_on(moment.at_ns)
+
+    def _go_on(self, now: int) -> None:
+        """Plan, and let happen what ends before anything else can: it needs no event."""
+        state, peek = self.state, self._env.peek
+        for _ in range(MOST_AT_ONCE):
+            self._plan(now)
+            if not state.flights:
+                return
+            ends = state.flights[0].end_ns if self._leap is None else self._leap.over_ns
+            if ends >= peek():
+                self._moment = Moment(self._env, ends, ITERATION_ENDS + self.number, self._end_iteration)
+                return
+            now = ends
+            self._land_oldest()
+            if peek() <= now:
+                break
+        self._schedule_soon(now)
+
+    def _plan(self, now: int) -> None:
+        """Plan iterations until enough are in flight."""
         if self._aborting:
             self._abort_now(now)
+        state = self.state
         flights = state.flights
         while len(flights) < state.batches_in_flight:
             plan = self._policy.schedule()
             if plan is None:
                 break
             self._start(plan, now)
-        if flights:
-            self._moment = self._wait_until(flights[0].end_ns if self._leap is None else self._leap.over_ns)
-        elif self._decisions is not None and state.waiting:
+        if not flights and state.waiting and self._decisions is not None:
             self._decisions.stuck(now, state)
 
     def _abort_now(self, now: int) -> None:
@@ -140,7 +159,7 @@ class Replica:
             running = sequence.running
             self.state.abort(sequence)
             self._recorder.census.change(now, -running, running - 1)
-            self.leave(sequence, "aborted", reason)
+            self.leave(sequence, "aborted", reason, now)
         self._aborting.clear()
 
     def _start(self, plan: Plan, now: int) -> None:
@@ -156,8 +175,11 @@ class Replica:
         elif batch.decode_sequences:
             context, window = batch.decode_context_tokens, batch.decode_window_tokens
             cell = self._pace.decodes(batch.decode_sequences, context, window)
-            self._free_ticks = begin + cell.occupancy.at(context, window)
-            plan.takes_place(begin, begin + cell.latency.at(context, window))
+            occupancy = latency = cell.occupancy.at(context, window)
+            if cell.latency is not cell.occupancy:
+                latency = cell.latency.at(context, window)
+            self._free_ticks = begin + occupancy
+            plan.takes_place(begin, begin + latency)
             if (
                 self._leaps
                 and len(state.flights) + 1 == state.batches_in_flight
@@ -179,21 +201,24 @@ class Replica:
                 self._record_preemption(sequence, NEVER)
             sequence.preempted_ns = now
             if sequence.preemptions >= MOST_PREEMPTIONS:
-                self.abort(sequence, "livelock")
+                self._aborting.setdefault(sequence, "livelock")
         state.flights.append(plan)
         if self._decisions is not None:
             self._decisions.planned(plan, now, state)
 
     def _end_iteration(self, moment: Moment) -> None:
         """Deliver the oldest iteration's tokens, or a leap's, and plan the next one."""
+        self._land_oldest()
+        if self._env.peek() > moment.at_ns:
+            self._go_on(moment.at_ns)
+        else:
+            self._schedule_soon(moment.at_ns)
+
+    def _land_oldest(self) -> None:
         if self._leap is None:
             self._land(self.state.flights.popleft())
         else:
             self._carry_out(self._leap, self._leap.iterations + 1)
-        if self._env.peek() > moment.at_ns:
-            self._schedule(moment)
-        else:
-            self._schedule_soon()
 
     def _land(self, plan: Plan) -> None:
         """An iteration has ended: tokens out, finished requests leave, blocks freed."""
@@ -207,20 +232,24 @@ class Replica:
         """Make a leap's iterations happen; ``landed`` of those in flight and of those leaped over have ended."""
         self._leap = None
         state, plan = self.state, leap.plan
-        flights = state.flights
-        landed_run = max(landed - flights.index(plan), 0)
-        run = Run(state.clock.residues.copy(), leap.arrived_before) if self._recorder.keeps_iterations else None
-        taken = state.clock.blocks_over(landed_run - 1) if landed_run else 0
-        gone = leap.carry_out(state)
-        self.leaped_iterations += leap.iterations
-        self._free_ticks = leap.end_ticks(leap.iterations + 1)
+        flights, clock = state.flights, plan.clock
         while landed and flights[0] is not plan:
             self._land(flights.popleft())
             landed -= 1
+        run = Run(clock.residues.copy(), leap.arrived_before) if self._recorder.keeps_iterations else None
+        gone = []
+        taken = held = 0
+        if leap.iterations:
+            taken = clock.blocks_over(leap.iterations)
+            held = taken if landed > leap.iterations else clock.blocks_over(max(landed - 1, 0))
+            state.kv.take(taken)
+            gone = clock.leap(leap.iterations)
+            self.leaped_iterations += leap.iterations
+        self._free_ticks = leap.end_ticks(leap.iterations + 1)
         later = leap.later(max(landed, 1), state) if landed <= leap.iterations else []
         if landed:
             flights.popleft()
-            self._land_run(leap, run, landed, plan.kv_blocks + taken, [] if later else gone)
+            self._land_run(leap, run, landed, plan.kv_blocks + held, [] if later else gone)
         if later:
             state.depart(later[-1], gone)
             flights.extend(later)
@@ -230,7 +259,7 @@ class Replica:
 
         In the last one ``blocks`` KV blocks were held.
         """
-        plan = leap.plan
+        plan, clock = leap.plan, leap.plan.clock
         if iterations == 1:
             self.state.depart(plan, gone)
             self._land(plan)
@@ -239,10 +268,11 @@ class Replica:
         phase_ticks = plan.start_ticks % TICKS_PER_NS
         apart = (iterations, blocks, leap.growing, phase_ticks, leap.ticks, leap.longer_ticks)
         row = self._row(plan, end_ticks >> TICK_BITS, apart)
-        gap_ticks = max(plan.end_ticks - plan.clock.ended_ticks, leap.longest_ticks(iterations))
+        gap_ticks = max(plan.end_ticks - clock.ended_ticks, leap.longest_ticks(iterations))
         plan.iteration += iterations - 1
         plan.end_ticks, plan.end_ns = end_ticks, end_ticks >> TICK_BITS
-        self.state.depart(plan, gone)
+        if gone or clock.stopping:
+            self.state.depart(plan, gone)
         self._deliver_tokens(plan, gap_ticks)
         if run is not None:
             self._recorder.run(run)
@@ -299,7 +329,7 @@ class Replica:
             self.state.waiting.remove(sequence)
             self._recorder.census.change(now, 0, -1)
         sequence.finish_ns = now
-        self.leave(sequence, "finished", "stop" if sequence.stops else "length")
+        self.leave(sequence, "finished", "stop" if sequence.stops else "length", now)
 
     def _row(self, plan: Plan, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
         """``plan`` as ``ITERATION_FIELDS``: one iteration, or several that end at ``end_ns`` and differ by ``apart``."""
@@ -327,7 +357,7 @@ class Replica:
         sequence.preempted_ns = sequence.resumed_ns = NEVER
 
 
-def _forget(sequence: Sequence, outcome: str, reason: str) -> None:
+def _forget(sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
     """Nobody waits for the request's end."""
 
 

@@ -124,9 +124,8 @@ class VllmPolicy:
         if threshold and len(state.running) + len(state.waiting) <= 1:
             threshold = 0
         budget = self._max_tokens
-        if not state.partial and clock.count <= budget and (due := clock.blocks_due()) <= state.kv.free:
-            state.kv.take(due)
-            budget -= clock.count
+        if not state.partial and clock.count <= budget:
+            budget = self._schedule_decodes(plan, budget)
         else:
             budget = self._schedule_running(plan, budget, threshold)
         if plan.preempted:
@@ -137,6 +136,20 @@ class VllmPolicy:
             return None
         state.close(plan)
         return plan
+
+    def _schedule_decodes(self, plan: Plan, budget: int) -> int:
+        """Give every decode its token, when nobody else runs; returns what is left of the budget.
+
+        One after another they take blocks, and whoever needs one that is not there has the last admitted preempted: in
+        the end the fewest of the last are preempted that leave enough for the others, whatever the order among these.
+        """
+        state, clock = self._state, self._state.clock
+        while (due := clock.blocks_due()) > state.kv.free:
+            if self._priority:
+                return self._walk(plan, budget, 0)
+            state.preempt(plan, next(reversed(state.running)), 0)
+        state.kv.take(due)
+        return budget - clock.count
 
     def _schedule_running(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens; returns what is left of the budget.
