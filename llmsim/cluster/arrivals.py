@@ -12,9 +12,9 @@ from llmsim.workload.table import RequestTable
 
 
 class Arrivals:
-    """Calls ``send(row)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
+    """Calls ``send(row, now_ns)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
 
-    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int], None], delay_ns: int = 0) -> None:
+    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int, int], None], delay_ns: int = 0) -> None:
         self._env = env
         self._table = table
         self._send = send
@@ -57,13 +57,15 @@ class Arrivals:
     def _arrive(self, moment: Moment) -> None:
         """Rows of the table that are due, and wait for the next one."""
         now, due = moment.at_ns, self._due
-        while self._next < len(self._rows) and self._due_ns[self._next] == now:
-            heapq.heappush(due, (now, self._rows[self._next]))
-            self._next += 1
+        at, last = self._next, len(self._rows)
+        while at < last and self._due_ns[at] == now:
+            heapq.heappush(due, (now, self._rows[at]))
+            at += 1
+        self._next = at
         self._send_due(moment)
         self._wait()
 
     def _send_due(self, moment: Moment) -> None:
-        due = self._due
-        while due and due[0][0] <= moment.at_ns:
-            self._send(heapq.heappop(due)[1])
+        due, now = self._due, moment.at_ns
+        while due and due[0][0] <= now:
+            self._send(heapq.heappop(due)[1], now)

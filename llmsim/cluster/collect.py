@@ -23,7 +23,7 @@ from llmsim.results.record import (
     Columns,
     Totals,
 )
-from llmsim.results.recorder import REQUEST_FIELDS, Recorder, Rows, ends_ns, spread
+from llmsim.results.recorder import NEVER_NS, REQUEST_FIELDS, Recorder, Rows, ends_ns, spread
 from llmsim.units import NS_PER_S
 from llmsim.workload.table import RequestTable
 
@@ -34,7 +34,6 @@ _BOUNDS = tuple(name.removesuffix("_s") for name in BOUND_COLUMNS)
 _AT_ONCE = 1 << 14
 """Iterations accounted for at a time: their columns fit into a processor's cache."""
 
-_NEVER_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Collector:
         self._stages = stages
         self._level = level
         self._start_ns, horizon_ns = window_ns
-        self._end_ns = _NEVER_NS if horizon_ns is None else horizon_ns
+        self._end_ns = NEVER_NS if horizon_ns is None else horizon_ns
         self._open = horizon_ns is None
         self._slo = slo
         self._last_ns = 0
@@ -80,7 +79,7 @@ class Collector:
         recorder.on_iterations = self._take_all if level == "full" else self._take_block
         recorder.on_requests = self._take_ended if level == "summary" else self._take_requests
         recorder.census.start(self._start_ns)
-        recorder.census.end_ns = horizon_ns
+        recorder.census.end_ns = self._end_ns
 
     def finish(self) -> tuple[Totals, int]:
         """Take what is left; returns the totals and the end of the window in nanoseconds."""
@@ -277,7 +276,7 @@ def _iteration_columns(rows: dict[str, Ints], account: Account) -> Columns:
         "kv_blocks": rows["kv_blocks"],
         "preempted": rows["preempted"],
         "cached_tokens": rows["cached_tokens"],
-        "stopped_by": np.array(STOPPED_BY, dtype=object)[rows["stopped_by"]],
+        "stopped_by": np.array(list(STOPPED_BY), dtype=object)[rows["stopped_by"]],
         "flop": account.flop,
         "hbm_bytes": account.hbm_bytes,
         "link_bytes": account.link_bytes,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simpy import Environment, Event
+from simpy import Environment
 
 from llmsim.cluster.arrivals import Arrivals
 from llmsim.cluster.patience import Patience
@@ -64,6 +64,7 @@ class Fleet:
         """Time every request takes before it is routed: the API server's work, where it is the same for all."""
         self._arrivals = Arrivals(env, table, self._send, self._entry_ns)
         self._patience = Patience(env, table, self._give_up)
+        self._impatient = table.timeout_ns is not None
         self._given_up: dict[int, int] = {}
         """When the clients of requests that are still on a replica gave up on them."""
         self._attempts: dict[int, tuple[int, int]] = {}
@@ -93,7 +94,8 @@ class Fleet:
         """A replica has let go of a request: it has ended, or it will be sent again."""
         row = sequence.row
         station = self._live.pop(row)[1]
-        self._patience.end(row)
+        if self._impatient:
+            self._patience.end(row)
         if station.keys is not None:
             station.keys.forget(row)
         # An abort happens among the plans of its instant, after the arrivals: what follows from it comes later.
@@ -123,9 +125,9 @@ class Fleet:
         self._given_up[row] = int(self._env.now)
         station.replica.abort(sequence, TIMEOUT)
 
-    def _send(self, row: int) -> None:
+    def _send(self, row: int, now_ns: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
-        sent_ns = int(self._env.now) - self._entry_ns
+        sent_ns = now_ns - self._entry_ns
         if row in self._attempts:
             first_ns, attempts = self._attempts[row]
             self._attempts[row] = first_ns, attempts + 1
@@ -133,7 +135,7 @@ class Fleet:
         if self._prompt_tokens[row] >= station.max_model_len:
             self.done += 1
             self._never_served(row, sent_ns, "rejected", "prompt >= max_model_len")
-            self._arrivals.ended(row, int(self._env.now))
+            self._arrivals.ended(row, now_ns)
             return
         sequence = self._sequence(row, sent_ns, station)
         self._live[row] = sequence, station
@@ -141,15 +143,16 @@ class Fleet:
         if station.request_ns > self._entry_ns:
             self._deliver_later(sequence, station)
         else:
-            self._deliver(sequence, station)
+            self._deliver(sequence, station, now_ns)
 
-    def _deliver(self, sequence: Sequence, station: Station) -> None:
-        station.replica.deliver(sequence)
-        self._patience.begin(sequence.row, sequence.arrival_ns)
+    def _deliver(self, sequence: Sequence, station: Station, now_ns: int) -> None:
+        station.replica.deliver(sequence, now_ns)
+        if self._impatient:
+            self._patience.begin(sequence.row, sequence.arrival_ns)
 
     def _deliver_later(self, sequence: Sequence, station: Station) -> None:
-        def deliver(event: Event) -> None:
-            self._deliver(sequence, station)
+        def deliver(moment: Moment) -> None:
+            self._deliver(sequence, station, moment.at_ns)
 
         Moment(self._env, sequence.arrival_ns + station.request_ns, ARRIVAL, deliver)
 

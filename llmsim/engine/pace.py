@@ -11,7 +11,7 @@ than the chip allows.
 
 from typing import NamedTuple
 
-from llmsim.cost.base import Batch, CostModel, Step
+from llmsim.cost.base import Batch, CostModel
 from llmsim.units import NS_PER_S, TICK_BITS
 
 TICKS_PER_NS = 1 << TICK_BITS
@@ -60,8 +60,15 @@ class Pace:
         """By sequences: the cell of the last question."""
 
     def step(self, batch: Batch) -> tuple[int, int]:
-        """Ticks until the next batch may start on the first stage, and until the tokens of this one are out."""
-        return _ticks(self._cost.step(batch))
+        """Ticks until the next batch may start on the first stage, and until the tokens of this one are out.
+
+        Whole ones, and at least a nanosecond.
+        """
+        occupancy_s, latency_s = self._cost.step(batch)
+        occupancy = max(int(occupancy_s * _TICKS_PER_S + 0.5), TICKS_PER_NS)
+        if latency_s == occupancy_s:
+            return occupancy, occupancy
+        return occupancy, max(int(latency_s * _TICKS_PER_S + 0.5), TICKS_PER_NS)
 
     def decodes(self, sequences: int, context: int, window: int) -> Cell:
         """The cell of iterations in which ``sequences`` decode a token each and attend to ``context`` tokens
@@ -119,12 +126,3 @@ def _through(corner: int, width: int, low: int, depth: int, near: int, along: in
     plane = Plane(ticks, per_context, per_window)
     short = far - plane.at(corner + width, low + depth)
     return plane._replace(ticks=ticks + short) if short > 0 else plane
-
-
-def _ticks(step: Step) -> tuple[int, int]:
-    """Whole ticks, at least a nanosecond."""
-    occupancy_s, latency_s = step
-    occupancy = max(int(occupancy_s * _TICKS_PER_S + 0.5), TICKS_PER_NS)
-    if latency_s == occupancy_s:
-        return occupancy, occupancy
-    return occupancy, max(int(latency_s * _TICKS_PER_S + 0.5), TICKS_PER_NS)

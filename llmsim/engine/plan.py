@@ -10,7 +10,8 @@ from llmsim.units import TICK_BITS
 StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted"]
 """Why admission stopped: nobody waits, max_num_seqs, KV blocks, the token budget, or a preemption in this iteration."""
 
-STOPPED_BY: tuple[StoppedBy, ...] = get_args(StoppedBy)
+STOPPED_BY: dict[StoppedBy, int] = {reason: number for number, reason in enumerate(get_args(StoppedBy))}
+"""The number of each reason in the rows of iterations."""
 
 
 _IDLE = Batch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -66,9 +66,8 @@ class Replica:
         self.on_end: Callable[[Sequence, str, str, int], None] = _forget
         """Called when a request leaves, with its outcome, the reason and the time in nanoseconds."""
 
-    def deliver(self, sequence: Sequence) -> None:
-        """Put a request into the waiting queue, now."""
-        now = int(self._env.now)
+    def deliver(self, sequence: Sequence, now: int) -> None:
+        """Put a request into the waiting queue, at the time it is."""
         state, leap = self.state, self._leap
         sequence.queued_ns = now
         if leap is not None:
@@ -287,16 +286,17 @@ class Replica:
         if plan.decodes:
             clock.gaps.push(plan.iteration, gap_ticks)
         clock.ended_ticks = plan.end_ticks
-        if plan.quiet:
-            return []
         for sequence in plan.rejoined:
             self._emit_again(sequence, end)
         ended = list(plan.finishing)
-        for sequence in plan.finishing:
+        for sequence in ended:
             sequence.emitted = sequence.target
-            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.longest_gap_ns(sequence))
+            gap_ns = clock.longest_gap_ns(sequence)
+            if gap_ns > sequence.max_itl_ns:
+                sequence.max_itl_ns = gap_ns
         for sequence in plan.late:
             sequence.max_itl_ns = max(sequence.max_itl_ns, end - sequence.last_token_ns)
+            self._emit(sequence, end, ended)
         for sequence in plan.sampled:
             if sequence.first_token_ns < 0:
                 sequence.first_token_ns = end
@@ -304,16 +304,19 @@ class Replica:
                 self._emit_again(sequence, end)
             if sequence.resumed_ns >= 0:
                 self._record_preemption(sequence, end)
-        for sequence in (*plan.late, *plan.sampled):
-            sequence.last_token_ns = end
-            sequence.emitted += 1
-            if sequence.emitted == sequence.target:
-                ended.append(sequence)
+            self._emit(sequence, end, ended)
         if len(ended) > 1:
             ended.sort(key=_rank)
         for sequence in ended:
             self._finish(sequence, end)
         return ended
+
+    def _emit(self, sequence: Sequence, end: int, ended: list[Sequence]) -> None:
+        """One token of a sequence that was not on the clock."""
+        sequence.last_token_ns = end
+        sequence.emitted = emitted = sequence.emitted + 1
+        if emitted == sequence.target:
+            ended.append(sequence)
 
     def _emit_again(self, sequence: Sequence, end: int) -> None:
         """A token after a stall: its gap is not the iteration's."""
@@ -347,8 +350,8 @@ class Replica:
             plan.waiting,
             plan.kv_blocks,
             len(plan.preempted),
-            sum(tokens for _, tokens in plan.admitted) if plan.admitted else 0,
-            STOPPED_BY.index(plan.stopped_by),
+            sum([tokens for _, tokens in plan.admitted]) if plan.admitted else 0,
+            STOPPED_BY[plan.stopped_by],
             *apart,
         )
 

@@ -124,7 +124,7 @@ class VllmPolicy:
         if threshold and len(state.running) + len(state.waiting) <= 1:
             threshold = 0
         budget = self._max_tokens
-        if not state.partial and clock.count <= budget:
+        if not state.partial and clock.count <= budget and (not self._priority or clock.blocks_due() <= state.kv.free):
             budget = self._schedule_decodes(plan, budget)
         else:
             budget = self._schedule_running(plan, budget, threshold)
@@ -145,8 +145,6 @@ class VllmPolicy:
         """
         state, clock = self._state, self._state.clock
         while (due := clock.blocks_due()) > state.kv.free:
-            if self._priority:
-                return self._walk(plan, budget, 0)
             state.preempt(plan, next(reversed(state.running)), 0)
         state.kv.take(due)
         return budget - clock.count
@@ -242,26 +240,30 @@ class VllmPolicy:
     def _admit(self, plan: Plan, budget: int, threshold: int) -> StoppedBy:
         """Admit waiting requests from the head of the queue on; returns why it stopped."""
         state = self._state
-        while state.waiting:
+        waiting, running, kv, size = state.waiting, state.running, state.kv, state.block_size
+        while waiting:
             if budget <= 0:
                 return "budget"
-            if len(state.running) >= self._max_seqs:
+            if len(running) >= self._max_seqs:
                 return "slots"
-            sequence = state.waiting.head()
-            state.note_named_outputs(sequence)
-            hits, hits_free = state.kv.lookup(sequence)
-            found = hits * state.block_size
-            tokens = sequence.length - found
-            if threshold:
-                tokens = min(tokens, threshold)
-            if tokens > budget and not self._chunked:
-                return "budget"
-            tokens = min(tokens, budget)
-            target = sequence.length if self._reserve_prompt else found + tokens
-            spare = self._watermark if state.running else 0
-            if state.blocks_for(target) - hits + hits_free + spare > state.kv.free:
+            sequence = waiting.head()
+            if sequence.names:
+                state.note_named_outputs(sequence)
+            hits, hits_free = kv.lookup(sequence)
+            found = hits * size
+            length = sequence.length
+            tokens = length - found
+            if threshold and tokens > threshold:
+                tokens = threshold
+            if tokens > budget:
+                if not self._chunked:
+                    return "budget"
+                tokens = budget
+            target = length if self._reserve_prompt else found + tokens
+            spare = self._watermark if running else 0
+            if -(-target // size) - hits + hits_free + spare > kv.free:
                 return "kv"
-            if state.blocks_for(sequence.length) > state.kv.blocks:
+            if -(-length // size) > kv.blocks:
                 # The real scheduler would start it again and again, but its server refuses to start with such a pool.
                 return "kv"
             state.admit(plan, hits, tokens)

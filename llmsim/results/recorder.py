@@ -74,6 +74,9 @@ REQUEST_FIELDS = (
 )
 """Fields of a request; times are -1 when they never came."""
 
+NEVER_NS = 1 << 62
+"""Later than any time of a run."""
+
 _BLOCK = 16384
 """Rows handed over at a time."""
 
@@ -193,8 +196,8 @@ class Census:
     )
 
     def __init__(self) -> None:
-        self.end_ns: int | None = None
-        """End of the window; None: it is open."""
+        self.end_ns = NEVER_NS
+        """End of the window."""
         self._since_ns = 0
         self.running = self.waiting = 0
         self.running_ns = self.waiting_ns = 0
@@ -213,15 +216,18 @@ class Census:
 
     def advance(self, now_ns: int) -> None:
         """Add up the time since the last change, as far as it lies in the window."""
-        if self.end_ns is not None and now_ns > self.end_ns:
+        if now_ns > self.end_ns:
             now_ns = self.end_ns
         lasting = now_ns - self._since_ns
         if lasting > 0:
+            running, waiting = self.running, self.waiting
             self._since_ns = now_ns
-            self.running_ns += self.running * lasting
-            self.waiting_ns += self.waiting * lasting
-            self.running_max = max(self.running_max, self.running)
-            self.waiting_max = max(self.waiting_max, self.waiting)
+            self.running_ns += running * lasting
+            self.waiting_ns += waiting * lasting
+            if running > self.running_max:
+                self.running_max = running
+            if waiting > self.waiting_max:
+                self.waiting_max = waiting
 
 
 def spread(rows: Rows) -> dict[str, Ints]:
