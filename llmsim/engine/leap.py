@@ -51,53 +51,66 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
 class Leap:
     """``plan`` and iterations that repeat it, not yet carried out."""
 
-    __slots__ = ("_before", "arrived_before", "growing", "iterations", "longer_ticks", "plan", "ticks")
+    __slots__ = (
+        "_before",
+        "arrived_before",
+        "growing",
+        "iterations",
+        "last_end_ticks",
+        "longer_ticks",
+        "over_ns",
+        "plan",
+        "ticks",
+    )
 
     def __init__(self, state: EngineState, plan: Plan, iterations: int, cell: Cell) -> None:
-        batch = plan.batch
         self.plan = plan
         """The last iteration in flight."""
-        self.iterations = iterations
-        """How many iterations it leaps over."""
-        self.growing = batch.decode_sequences if state.window is None else state.clock.growing()
+        sequences = plan.batch.decode_sequences
+        self.growing = sequences if state.window is None else state.clock.growing()
         """Decodes whose windowed context grows from one iteration to the next."""
         self.ticks = plan.end_ticks - plan.start_ticks
         """Of ``plan``."""
-        plane = cell.occupancy
-        self.longer_ticks = (
-            plane.per_context_token * batch.decode_sequences + plane.per_window_token * self.growing
-        )
+        _, longer_ticks, longer_in_window = cell.occupancy
+        self.longer_ticks = longer_ticks * sequences + longer_in_window * self.growing
         """By how much each takes longer than the one before it."""
         self._before = [flight.end_ns for flight in state.flights]
         """Ends of the iterations in flight before ``plan``."""
         self.arrived_before: list[int] = []
         """For each request that joined the queue meanwhile, how many of the iterations were planned before."""
+        self.end_after(iterations)
 
-    @property
-    def over_ns(self) -> int:
-        """When the next plan is made: that of number k (from 0) of the leap's is when k + 1 of those in flight and
-        those leaped over have ended."""
+    def end_after(self, iterations: int) -> None:
+        """Let so many iterations be leaped over."""
+        self.iterations = iterations
+        """How many iterations it leaps over."""
+        self.last_end_ticks = self.end_ticks(iterations + 1)
+        """End of the last of them."""
+        # Number k (from 0) of the leap's is planned when k + 1 of those in flight and those leaped over have ended.
         before = self._before
-        iterations = self.iterations
-        return before[iterations] if iterations < len(before) else self.end_ns(iterations + 1 - len(before))
-
-    def cut(self, planned: int) -> None:
-        """End the leap after ``planned`` of its iterations."""
-        self.iterations = min(self.iterations, planned)
+        if not before:
+            self.over_ns = self.last_end_ticks >> TICK_BITS
+            """When the next plan is made."""
+        elif iterations < len(before):
+            self.over_ns = before[iterations]
+        else:
+            self.over_ns = self.end_ns(iterations + 1 - len(before))
 
     def planned_before(self, now_ns: int) -> int:
         """Iterations of the leap that are planned before ``now_ns``."""
-        waiting = sum(end_ns < now_ns for end_ns in self._before)
-        return waiting + bisect_left(range(1, self.iterations + 2), now_ns, key=self.end_ns)
+        planned = bisect_left(range(1, self.iterations + 2), now_ns, key=self.end_ns)
+        for end_ns in self._before:
+            planned += end_ns < now_ns
+        return planned
 
     def end_ticks(self, number: int) -> int:
         """End of the iteration ``number``, counted from 1 for ``plan``."""
-        longer = self.longer_ticks * number * (number - 1) // 2
-        return self.plan.start_ticks + number * self.ticks + longer
+        return self.plan.start_ticks + number * self.ticks + self.longer_ticks * (number * (number - 1) // 2)
 
     def end_ns(self, number: int) -> int:
         """The same in nanoseconds."""
-        return self.end_ticks(number) >> TICK_BITS
+        longer_ticks = self.longer_ticks * (number * (number - 1) // 2)
+        return (self.plan.start_ticks + number * self.ticks + longer_ticks) >> TICK_BITS
 
     def longest_ticks(self, iterations: int) -> int:
         """The longest of the first ``iterations`` iterations: their times ascend or descend."""

@@ -93,7 +93,7 @@ class Replica:
     def stop(self, now_ns: int) -> None:
         """The run is over at ``now_ns``: iterations that have ended by then have happened, later ones have not."""
         if self._leap is not None:
-            self._leap.cut(self._leap.planned_before(now_ns + 1))
+            self._leap.end_after(min(self._leap.iterations, self._leap.planned_before(now_ns + 1)))
             self._carry_out(self._leap, self._leap.iterations)
 
     def leave(self, sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
@@ -105,7 +105,9 @@ class Replica:
 
     def _cut(self, leap: Leap, planned: int) -> None:
         """End a leap after so many of its iterations: at the first plan that can know of what happens now."""
-        leap.cut(planned)
+        if planned >= leap.iterations:
+            return
+        leap.end_after(planned)
         if self._moment is not None:
             self._moment.cancel()
         self._moment = Moment(self._env, leap.over_ns, ITERATION_ENDS + self.number, self._end_iteration)
@@ -244,7 +246,7 @@ class Replica:
             state.kv.take(taken)
             gone = clock.leap(leap.iterations)
             self.leaped_iterations += leap.iterations
-        self._free_ticks = leap.end_ticks(leap.iterations + 1)
+        self._free_ticks = leap.last_end_ticks
         later = leap.later(max(landed, 1), state) if landed <= leap.iterations else []
         if landed:
             flights.popleft()
@@ -263,7 +265,7 @@ class Replica:
             self.state.depart(plan, gone)
             self._land(plan)
             return
-        end_ticks = leap.end_ticks(iterations)
+        end_ticks = leap.last_end_ticks if iterations > leap.iterations else leap.end_ticks(iterations)
         phase_ticks = plan.start_ticks % TICKS_PER_NS
         apart = (iterations, blocks, leap.growing, phase_ticks, leap.ticks, leap.longer_ticks)
         row = self._row(plan, end_ticks >> TICK_BITS, apart)
