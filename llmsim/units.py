@@ -1,7 +1,8 @@
 """SI constants, the integer clock, and formatting for people.
 
 Code and files carry SI base units with a suffix (``_s``, ``_bytes``, ``_flop_per_s``); inside a run time is
-integer nanoseconds (``_ns``), or parts of them (``_ticks``). Milliseconds, GiB and per cent appear only in what people look at.
+integer nanoseconds (``_ns``), or parts of them (``_ticks``). Milliseconds, GiB and per cent appear only in what people
+look at.
 """
 
 NS_PER_S = 1_000_000_000

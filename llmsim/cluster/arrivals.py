@@ -14,14 +14,16 @@ from llmsim.workload.table import RequestTable
 class Arrivals:
     """Calls ``send(row, now_ns)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
 
-    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int, int], None], delay_ns: int = 0) -> None:
+    def __init__(
+        self, env: Environment, table: RequestTable, send: Callable[[int, int], None], delay_ns: int = 0
+    ) -> None:
         self._env = env
         self._table = table
         self._send = send
         self._delay_ns = delay_ns
         rows = np.flatnonzero(table.after < 0)
-        self._rows = memoryview(rows)
-        self._due_ns = memoryview(table.arrival_ns[rows] + delay_ns)
+        self._rows = rows.data  # views whose items are Python's integers
+        self._due_ns = (table.arrival_ns[rows] + delay_ns).data
         self._next = 0
         self._due: list[tuple[int, int]] = []
         self._successors: dict[int, list[int]] = defaultdict(list)

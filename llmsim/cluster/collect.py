@@ -5,8 +5,9 @@ and a leap is accounted for at its first, middle and last iteration (Simpson's r
 in the context, as FLOPs and bytes are).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,6 @@ Floats = NDArray[np.float64]
 _BOUNDS = tuple(name.removesuffix("_s") for name in BOUND_COLUMNS)
 _AT_ONCE = 1 << 14
 """Iterations accounted for at a time: their columns fit into a processor's cache."""
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Collector:
             "reason": reason,
         }
 
-    def _account(self, columns: dict[str, Ints]) -> Account:
+    def _account(self, columns: Mapping[str, NDArray[Any]]) -> Account:
         """What each of the given iterations did, by its replica's cost model."""
         fields = [columns["sampled_rows" if name == "sampled" else name] for name in Batch._fields]
         accounts = np.zeros((len(Account._fields), len(columns["replica"])))

@@ -54,7 +54,7 @@ class Fleet:
         self._router = router
         self._recorder = recorder
         self._prompt_tokens, self._output_tokens, self._max_tokens, self._priority, self._session = (
-            memoryview(column)  # its items are Python's integers
+            column.data  # a view whose items are Python's integers
             for column in (table.prompt_tokens, table.output_tokens, table.max_tokens, table.priority, table.session)
         )
         for station in stations:

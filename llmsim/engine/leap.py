@@ -66,8 +66,8 @@ class Leap:
     def __init__(self, state: EngineState, plan: Plan, iterations: int, cell: Cell) -> None:
         self.plan = plan
         """The last iteration in flight."""
-        sequences = plan.batch.decode_sequences
-        self.growing = sequences if state.window is None else state.clock.growing()
+        sequences: int = plan.batch.decode_sequences
+        self.growing: int = sequences if state.window is None else state.clock.growing()
         """Decodes whose windowed context grows from one iteration to the next."""
         self.ticks = plan.end_ticks - plan.start_ticks
         """Of ``plan``."""

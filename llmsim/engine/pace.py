@@ -1,6 +1,6 @@
 """How long iterations take, in ticks, and how long any number of decodes take together.
 
-A cost model says how long one iteration takes. Where prompts are computed that is asked each time. Iterations of decodes
+A cost model says how long one iteration takes. Where prompts are computed it is asked each time. Iterations of decodes
 alone repeat one another with every context a token longer, and their times lie on planes over the context: through the
 cost model's times at the corners of a cell, cells being cut until the plane keeps to ``TOLERANCE`` of it. On a plane
 the time of any number of iterations is a few integer products, the very sum that one after another would give.
@@ -20,6 +20,12 @@ TOLERANCE = 5e-4
 """How far a plane may be from the cost model in the middle of a cell, as a share of the iteration's time."""
 
 _TICKS_PER_S = NS_PER_S * TICKS_PER_NS
+
+Range = tuple[int, int]
+"""Tokens from the first to before the second."""
+
+EVERYWHERE: Range = (0, 1 << 62)
+"""Of windowed contexts, where there are none apart."""
 
 
 class Plane(NamedTuple):
@@ -54,8 +60,8 @@ class Pace:
         self._cost = cost
         self._windowed = windowed
         """Whether some layers attend to a sliding window only: else the window is as long as the context."""
-        self._cells: dict[tuple[int, int, int, int, int], Cell | None] = {}
-        """By sequences, corner and size; None: cut into smaller ones."""
+        self._cells: dict[tuple[int, Range, Range], Cell | None] = {}
+        """By sequences, contexts and windowed contexts; None: cut into smaller ones."""
         self._last: dict[int, Cell] = {}
         """By sequences: the cell of the last question."""
 
@@ -84,45 +90,54 @@ class Pace:
 
     def _find(self, sequences: int, context: int, window: int) -> Cell:
         """Cells as wide as they are far from 0 are halved until one is flat."""
-        width = corner = 1 << context.bit_length() - 1
-        depth = low = 1 << window.bit_length() - 1
+        along = _octave(context)
+        across = _octave(window) if self._windowed else EVERYWHERE
         while True:
-            key = (sequences, corner, width, low, depth) if self._windowed else (sequences, corner, width, 0, 0)
+            key = sequences, along, across
             if key not in self._cells:
-                self._cells[key] = self._plane(*key)
+                self._cells[key] = self._flat(*key)
             if (cell := self._cells[key]) is not None:
                 return cell
-            width, depth = max(width // 2, 1), max(depth // 2, 1)
-            corner += width if context >= corner + width else 0
-            low += depth if window >= low + depth else 0
+            along = _half(along, context)
+            across = _half(across, window) if self._windowed else EVERYWHERE
 
-    def _plane(self, sequences: int, corner: int, width: int, low: int, depth: int) -> Cell | None:
-        """The cell with planes through its corners; None if they are too far from the cost model in its middle."""
+    def _flat(self, sequences: int, along: Range, across: Range) -> Cell | None:
+        """The cell over a range of contexts and one of windowed contexts; None if its planes are too far from the cost
+        model in its middle."""
 
         def at(context: int, window: int) -> tuple[int, int]:
             kept = window if self._windowed else context
             return self.step(Batch(0, 0, 0, 0, sequences, context, sequences, 0, 0, kept))
 
-        near = at(corner, low)
-        along = at(corner + width, low)
-        across, far = (at(corner, low + depth), at(corner + width, low + depth)) if depth else (near, along)
-        planes = [
-            _through(corner, width, low, depth, *ticks) for ticks in zip(near, along, across, far, strict=True)
-        ]
-        context, window = corner + width // 2, low + depth // 2
-        for plane, ticks in zip(planes, at(context, window), strict=True):
-            if max(width, depth) > 1 and abs(plane.at(context, window) - ticks) > TOLERANCE * ticks:
-                return None
-        occupancy, latency = planes
-        window_from, window_to = (low, low + depth) if depth else (corner, corner + width)
-        return Cell(corner, corner + width, window_from, window_to, occupancy, occupancy if occupancy == latency else latency)
+        corners = [at(context, window) for window in across for context in along]
+        occupancy, latency = (_through(along, across, *ticks) for ticks in zip(*corners, strict=True))
+        middle = sum(along) // 2, sum(across) // 2
+        if max(along[1] - along[0], across[1] - across[0] if self._windowed else 0) > 1:
+            for plane, ticks in zip((occupancy, latency), at(*middle), strict=True):
+                if abs(plane.at(*middle) - ticks) > TOLERANCE * ticks:
+                    return None
+        return Cell(*along, *across, occupancy, occupancy if latency == occupancy else latency)
 
 
-def _through(corner: int, width: int, low: int, depth: int, near: int, along: int, across: int, far: int) -> Plane:
-    """The plane through three corners of a cell, or parallel to it above the fourth. Slopes are rounded up."""
-    per_context = -((near - along) // width)
-    per_window = -((near - across) // depth) if depth else 0
-    ticks = near - per_context * corner - per_window * low
-    plane = Plane(ticks, per_context, per_window)
-    short = far - plane.at(corner + width, low + depth)
-    return plane._replace(ticks=ticks + short) if short > 0 else plane
+def _octave(tokens: int) -> Range:
+    first = 1 << tokens.bit_length() - 1
+    return first, 2 * first
+
+
+def _half(whole: Range, tokens: int) -> Range:
+    """The half of a range that the tokens are in; one that is a token wide stays whole."""
+    middle = (whole[0] + whole[1] + 1) // 2
+    return (whole[0], middle) if tokens < middle else (middle, whole[1])
+
+
+def _through(along: Range, across: Range, near: int, far: int, near_too: int, far_too: int) -> Plane:
+    """The plane through the first three corners of a cell, or parallel to it above the fourth.
+
+    Corners of the first windowed context stand first. Slopes are rounded up.
+    """
+    (context, context_to), (window, window_to) = along, across
+    per_context = -((near - far) // (context_to - context))
+    per_window = -((near - near_too) // (window_to - window))
+    plane = Plane(near - per_context * context - per_window * window, per_context, per_window)
+    missing = far_too - plane.at(context_to, window_to)
+    return plane._replace(ticks=plane.ticks + missing) if missing > 0 else plane

@@ -337,7 +337,7 @@ class Replica:
         self.leave(sequence, "finished", "stop" if sequence.stops else "length", now)
 
     def _row(self, plan: Plan, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
-        """``plan`` as ``ITERATION_FIELDS``: one iteration, or several that end at ``end_ns`` and differ by ``apart``."""
+        """``ITERATION_FIELDS``, of one iteration, or of several that end at ``end_ns`` and differ by ``apart``."""
         emitting = plan.decodes - plan.wasted
         return (
             self.number,
