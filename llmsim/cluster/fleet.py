@@ -20,7 +20,7 @@ Progress = Callable[[float, int, int], None]
 
 TIMEOUT = "timeout"
 """Reason of a request's end when its client gave up on it."""
-_EVENTS_BETWEEN_REPORTS = 20_000
+_EVENTS_BETWEEN_REPORTS = 2_000
 _NEVER = float("inf")
 
 
