@@ -7,6 +7,7 @@ Without names all of ``notebooks/``. A notebook whose assertion fails stops the 
 
 import argparse
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def render(notebook: NotebookNode, title: str) -> str:
     exporter = HTMLExporter(exclude_input_prompt=True, exclude_output_prompt=True, **dict.fromkeys(NETWORK, ""))
     page, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
     head = f"<script>{get_plotlyjs()}</script>{MARGINS}</head>"
-    return str(page).replace('<script src=""></script>', "").replace("</head>", head, 1)
+    return re.sub('<script src=""> *</script>', "", str(page)).replace("</head>", head, 1)
 
 
 if __name__ == "__main__":
