@@ -30,7 +30,7 @@ from llmsim.specification import specification
 class VllmScheduler:
     """vLLM's V1 scheduler (version 0.33): continuous batching, chunked prefill, preemption by recomputation.
 
-    A batch size that is None takes vLLM's API-server default for the accelerator's memory.
+    A batch size that is absent takes vLLM's API-server default for the accelerator's memory.
     """
 
     kind: Literal["vllm"] = "vllm"
@@ -39,9 +39,11 @@ class VllmScheduler:
     max_num_batched_tokens: PositiveInt | None = None
     """Most tokens in one iteration."""
     enable_chunked_prefill: bool = True
+    """Compute a long prompt in several iterations, together with decodes."""
     long_prefill_token_threshold: int = Field(default=0, ge=0)
     """Most prompt tokens of one request in one iteration; 0: no such limit."""
     policy: Literal["fcfs", "priority"] = "fcfs"
+    """Order of the waiting queue: as they come, or the smallest priority first."""
     watermark: float = Field(default=0.0, ge=0, lt=1)
     """Share of KV blocks that must stay free when a request is admitted beside running ones."""
     scheduler_reserve_full_isl: bool = True
