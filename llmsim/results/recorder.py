@@ -74,6 +74,20 @@ REQUEST_FIELDS = (
 )
 """Fields of a request; times are -1 when they never came."""
 
+_OF_SINGLE_ITERATIONS = (
+    "prefill_sequences",
+    "prefill_tokens",
+    "prefill_pairs",
+    "prefill_context_tokens",
+    "prefill_window_pairs",
+    "prefill_window_tokens",
+    "preempted",
+    "cached_tokens",
+)
+"""What is 0 in iterations that repeat one another: these are of decodes alone."""
+
+_OF_EVERY_ITERATION = [name for name in ITERATION_FIELDS[: -len(ONE)] if name not in _OF_SINGLE_ITERATIONS]
+
 NEVER_NS = 1 << 62
 """Later than any time of a run."""
 
@@ -160,8 +174,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand over the iterations told since the last block."""
-        rows = _matrix(self._iterations, self._width)
-        columns = dict(zip(ITERATION_FIELDS, rows.T, strict=True))
+        rows = np.ascontiguousarray(_matrix(self._iterations, self._width).T)
+        columns = dict(zip(ITERATION_FIELDS, rows, strict=True))
         self.on_iterations(Rows(columns, self._runs))
         self._iterations, self._runs = array("q"), []
 
@@ -235,7 +249,11 @@ def spread(rows: Rows) -> dict[str, Ints]:
     counts = rows.columns["iterations"]
     source = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(source)) - (np.cumsum(counts) - counts)[source]
-    wide = {name: rows.columns[name][source] for name in ITERATION_FIELDS[: -len(ONE)]}
+    wide = {name: np.repeat(rows.columns[name], counts) for name in _OF_EVERY_ITERATION}
+    alone = np.flatnonzero(counts == 1)
+    for name in _OF_SINGLE_ITERATIONS:
+        wide[name] = np.zeros(len(source), np.int64)
+        wide[name][(np.cumsum(counts) - counts)[alone]] = rows.columns[name][alone]
     wide["iteration"] += number
     wide["decode_context_tokens"] += number * wide["decode_sequences"]
     wide["decode_window_tokens"] += number * rows.columns["growing"][source]
