@@ -9,13 +9,15 @@ Above the cost models, whose counts of work it takes, and below those who explai
 - ``memory``: KV blocks of paged, reserved and shared sequences;
 - ``queues``: waits, users, and spare capacity by queueing theory;
 - ``saturation``: throughput when every slot is taken;
-- ``fleet``: GPUs and money for a rate.
+- ``fleet``: GPUs and money for a rate;
+- ``lines``: a worked number as one shows it.
 """
 
 from llmsim.closed_form.envelope import Envelope, EnvelopeCost
 from llmsim.closed_form.fleet import FleetEstimate, fleet
 from llmsim.closed_form.iterations import Spent, decodes, prompts, spent, together
-from llmsim.closed_form.memory import BeamBlocks, beam_blocks, empty_share, sequences_in_pool
+from llmsim.closed_form.lines import Line
+from llmsim.closed_form.memory import BeamBlocks, beam_blocks, blocks_of, empty_share, sequences_in_pool
 from llmsim.closed_form.queues import (
     in_flight,
     interactive_users,
@@ -38,11 +40,13 @@ __all__ = [
     "Envelope",
     "EnvelopeCost",
     "FleetEstimate",
+    "Line",
     "Saturation",
     "Spent",
     "attention_even_tokens",
     "attention_share",
     "beam_blocks",
+    "blocks_of",
     "conversation",
     "crossover_ratio",
     "decodes",
