@@ -95,8 +95,6 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
         "continuous": saturated(cost, deployment, prompt, OUTPUT, reserved),
         "paged": saturated(cost, deployment, prompt, OUTPUT, paged),
     }
-    static_s = rates["continuous"].prompt_s + (longest - 1) * rates["continuous"].decode_step_s / reserved
-    cached_s = rates["paged"].request_s - rates["paged"].prompt_s * SHARED / prompt
     pool = {"pool": POOL, "block": BLOCK}
 
     def rate(key: str, label: str, prompt_s: float, output: float, step_s: float, batch: int) -> Line:

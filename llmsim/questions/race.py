@@ -2,12 +2,12 @@
 
 from typing import Any, NamedTuple
 
-from llmsim.closed_form import Line, conversation, crossover_ratio, decodes, latency_s, prompts
+from llmsim.closed_form import Line, conversation, crossover_ratio, latency_s, prompts
 from llmsim.cluster.router import RoundRobin, RouterSpec, SessionAffinity
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject, a_client
 from llmsim.questions.worked import decode_line, full, mean, request_overhead, time_line
-from llmsim.units import format_duration, format_percent
+from llmsim.units import format_duration
 from llmsim.workload.lengths import Fixed
 
 A, B = (960, 10), (16, 200)
@@ -174,7 +174,7 @@ def _short(worked: dict[str, float], turns: int) -> tuple[str, ...]:
 
 
 def _picture() -> Picture:
-    ratios = [2 ** (k / 4) for k in range(0, 41)]
+    ratios = [2 ** (k / 4) for k in range(41)]
     decode_per_s = 10.0
     times = [[latency_s(p / (ratio * decode_per_s), 1 / decode_per_s, o) for ratio in ratios] for p, o in (A, B)]
     return Picture(

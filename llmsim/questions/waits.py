@@ -93,9 +93,7 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
     )  # fmt: skip
 
 
-def _contrasts(
-    subject: Subject, worked: dict[str, float], runs: dict[str, dict[str, Any]]
-) -> tuple[Contrast, ...]:
+def _contrasts(subject: Subject, worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[Contrast, ...]:
     cost, window = subject.envelope(), subject.model.sliding_window
     others = decodes(BATCH, PROMPT + OUTPUT // 2, window)
     closed = {

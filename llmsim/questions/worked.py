@@ -67,6 +67,16 @@ def kernels_reach(subject: Subject, prompt_tokens: int) -> str:
     return f"{reached}; {request_overhead(subject)} outside the engine"
 
 
+def parts(deployment: Deployment, batch: Batch) -> str:
+    """Which share of a simulated iteration goes where, the largest first."""
+    work = spent(AnalyticCost().start(deployment), batch)
+    names = ("compute", "HBM", "links", "launches and host")
+    times = dict(zip(names, (work.compute_s, work.hbm_s, work.link_s, work.overhead_s), strict=True))
+    largest = sorted(times, key=lambda name: -times[name])
+    told = [f"{name} {format_percent(times[name] / sum(times.values()))}" for name in largest]
+    return ", ".join(each for each, name in zip(told, largest, strict=True) if times[name] > 0.03 * sum(times.values()))
+
+
 def mean(summary: dict[str, Any], metric: str) -> float:
     """The mean of a latency."""
     return float(summary[f"{metric}_s"]["mean"])
