@@ -32,7 +32,7 @@ from llmsim.closed_form.requests import (
     reading_tokens_per_s,
 )
 from llmsim.closed_form.roofline import attention_even_tokens, attention_share, knee_tokens, ridge_flop_per_byte
-from llmsim.closed_form.saturation import Saturation, saturated
+from llmsim.closed_form.saturation import Saturation, saturated, sequences_for
 
 __all__ = [
     "BeamBlocks",
@@ -61,6 +61,7 @@ __all__ = [
     "reading_tokens_per_s",
     "ridge_flop_per_byte",
     "saturated",
+    "sequences_for",
     "sequences_in_pool",
     "spent",
     "square_root_staffing",

@@ -14,7 +14,7 @@ def mean_wait_s(service_s: float, utilisation: float, service_cv: float = 0.0, s
     """
     if utilisation >= 1:
         return math.inf
-    busy = utilisation ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - utilisation))
+    busy: float = utilisation ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - utilisation))
     return busy * (1 + service_cv**2) / 2 * service_s
 
 

@@ -40,6 +40,19 @@ def saturated(
     return Saturation(prompt_s, decode_step_s, request_s, share, decode_step_s / (1 - share) if share < 1 else 0.0)
 
 
+def sequences_for(
+    cost: CostModel, deployment: Deployment, prompt_tokens: int, output_tokens: int, rate_per_s: float, most: int
+) -> int:
+    """How many sequences, always decoding, serve ``rate_per_s`` requests a second; ``most`` where no fewer do.
+
+    The inverse of ``saturated``: the slots that are taken at a load, queues aside.
+    """
+    for sequences in range(1, most):
+        if rate_per_s * saturated(cost, deployment, prompt_tokens, output_tokens, sequences).request_s <= 1:
+            return sequences
+    return most
+
+
 def _prompt_s(cost: CostModel, deployment: Deployment, tokens: int) -> float:
     """A prompt's part of full iterations: with others where several fit, in chunks where it does not fit in one."""
     budget = deployment.max_num_batched_tokens or batch_defaults(deployment.accelerator)[0]

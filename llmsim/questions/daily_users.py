@@ -36,7 +36,7 @@ def answer(subject: Subject) -> Answer:
             "Ask for token lengths, peak over average, and the SLO before any arithmetic",
             "Count memory for weights and KV cache, and check that it does not bind before compute does",
             "Size for the peak; the average only pays off with autoscaling, which must run ahead of the load",
-            "p99 comes from queues, long prompts of others, preemptions and slow replicas: name the lever for each",
+            "The tail comes from queues, long prompts of others, preemptions and slow replicas: name the lever for each",
             "Levers on the tail: chunk budget, max_num_seqs, priority classes, prefix affinity with a cap on load, "
             "routing by outstanding requests, a pool for long prompts, shedding, headroom",
             "State each assumption with what the answer does when it is off",

@@ -51,7 +51,7 @@ def answer(subject: Subject) -> Answer:
         contrasts=_contrasts(worked, runs),
         pitfalls=(
             "Scheduling happens at every iteration: who runs is decided anew, running requests first, then the queue",
-            "max_num_batched_tokens limits tokens of an iteration, prompt and decode together; max_num_seqs requests",
+            "Tokens of an iteration are limited by max_num_batched_tokens, requests by max_num_seqs",
             "When blocks run out the newest request is preempted and computed again later: latency, not an error",
             '"Maximum concurrency" of the start-up log is not a limit (llmsim ask 18)',
             "Paged attention reads keys and values through a table: a kernel of its own, slightly slower than contiguous",

@@ -45,7 +45,7 @@ def answer(subject: Subject) -> Answer:
         ),
         pictures=(_picture(),),
         notes=(
-            f"simulated: {REQUESTS} requests at once on {SLOTS} slots and a KV pool of {POOL:,} tokens, whatever fits",
+            f"Simulated: {REQUESTS} requests at once on {SLOTS} slots and a KV pool of {POOL:,} tokens, whatever fits",
         ),
     )
 

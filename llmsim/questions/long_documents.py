@@ -58,7 +58,7 @@ def answer(subject: Subject) -> Answer:
         ),
         pictures=(_picture(subject),),
         notes=(
-            f"at load: {CHATS} chats of {SHORT:,} tokens in and {CHAT_OUTPUT:,} out, always one each in flight, beside "
+            f"At load: {CHATS} chats of {SHORT:,} tokens in and {CHAT_OUTPUT:,} out, always one each in flight, beside "
             f"documents of {document:,} tokens, whole or in chunks of {CHUNK:,}",
         ),
     )

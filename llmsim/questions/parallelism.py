@@ -5,10 +5,9 @@ from typing import Any
 
 from llmsim.closed_form import Line, Saturation, prompts, saturated
 from llmsim.cluster.router import LeastOutstanding
-from llmsim.deployment import Deployment
 from llmsim.errors import ScenarioError
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
-from llmsim.questions.subject import Subject, a_client
+from llmsim.questions.subject import Subject, a_client, sizes_of
 from llmsim.questions.worked import ENVELOPE, decode_line, time_line
 from llmsim.units import format_duration, format_percent
 
@@ -57,10 +56,8 @@ def answer(subject: Subject) -> Answer:
 
 def _wide(subject: Subject) -> Subject:
     """One engine of four or two times as many GPUs in a node."""
-    bare = Deployment(model=subject.model, accelerator=subject.accelerator)
-    for factor in (4, 2):
-        size = factor * subject.gpus
-        if size <= subject.accelerator.accelerators_per_node and bare.divides(size):
+    for size in (4 * subject.gpus, 2 * subject.gpus):
+        if size in sizes_of(subject):
             return replace(subject, tensor_parallel_size=size)
     raise ScenarioError(
         f"{subject.described}: no wider engine fits its node of {subject.accelerator.accelerators_per_node}; "

@@ -7,6 +7,7 @@ from llmsim.model import dtype_bytes
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject
 from llmsim.questions.worked import ENVELOPE, decode_line, full, mean, request_overhead
+from llmsim.units import format_percent
 
 PROMPT, OUTPUT, BATCH = 2000, 200, 64
 
@@ -24,6 +25,8 @@ class Found(NamedTuple):
     prefill_s: float
     step_s: float
     rate_per_s: float
+    prompt_share: float
+    """Of the time of a full engine, by closed form."""
     kv_tokens: int
     alone: dict[str, Any]
     served: dict[str, Any]
@@ -38,8 +41,8 @@ def answer(subject: Subject) -> Answer:
         arithmetic=_arithmetic(subject, ways, found),
         contrasts=_contrasts(subject, found),
         pitfalls=(
-            "int4 weights are multiplied in 16 bit: decode reads less, prefill gains nothing and may lose",
-            "fp8 helps prefill only where the accelerator multiplies in fp8",
+            "Weights in int4 are multiplied in 16 bit: decode reads less, prefill gains nothing and may lose",
+            "Prefill gains by fp8 only where the accelerator multiplies in fp8",
             "The KV cache has its own type: it decides how many sequences fit and what attention reads",
             "The LM head and embeddings stay in 16 bit: small models gain less than the ratio of bits",
             "Speed is half of the question: measure quality on your own task",
@@ -73,10 +76,12 @@ def _ways(subject: Subject) -> list[Way]:
 def _found(subject: Subject, way: Way) -> Found:
     deployment, window = subject.deployment(**way.settings), subject.model.sliding_window
     cost = ENVELOPE.start(deployment)
+    together = saturated(cost, deployment, PROMPT, OUTPUT, BATCH)
     return Found(
         prefill_s=cost.step(prompts(1, PROMPT, window=window)).latency_s,
         step_s=cost.step(decodes(1, PROMPT, window)).latency_s,
-        rate_per_s=1 / saturated(cost, deployment, PROMPT, OUTPUT, BATCH).request_s,
+        rate_per_s=1 / together.request_s,
+        prompt_share=together.prompt_share,
         kv_tokens=deployment.ledger().kv_tokens,
         alone=subject.alone(PROMPT, OUTPUT, **way.settings),
         served=full(subject, BATCH, PROMPT, OUTPUT, **way.settings),
@@ -88,7 +93,6 @@ def _arithmetic(subject: Subject, ways: list[Way], found: dict[str, Found]) -> t
     for way in ways:
         deployment = subject.deployment(**way.settings)
         each = found[way.name]
-        peak = deployment.peak_flop_per_s
         lines += [
             Line(f"weights {way.name}", f"weights of a GPU: {way.name}", deployment.ledger().weights_bytes, "bytes"),
             Line(f"prefill {way.name}", f"prefill of {PROMPT:,} ({deployment.compute_dtype(deployment.weight_dtype)})",
@@ -101,7 +105,6 @@ def _arithmetic(subject: Subject, ways: list[Way], found: dict[str, Found]) -> t
 
 def _contrasts(subject: Subject, found: dict[str, Found]) -> tuple[Contrast, ...]:
     rows = []
-    overhead = subject.accelerator.efficiency.request_s
     for name, each in found.items():
         rows += [
             Contrast(f"prefill {name}", f"TTFT alone, {name}", "s", each.prefill_s, mean(each.alone, "ttft"),
@@ -109,7 +112,7 @@ def _contrasts(subject: Subject, found: dict[str, Found]) -> tuple[Contrast, ...
             Contrast(f"step {name}", f"TPOT alone, {name}", "s", each.step_s, mean(each.alone, "tpot"),
                      "the fewer bytes, the more launches and host count"),
             Contrast(f"rate {name}", f"requests/s, {name}", "1/s", each.rate_per_s,
-                     each.served["request_throughput_per_s"], f"{BATCH} in flight: prompts are most of the work"),
+                     each.served["request_throughput_per_s"], f"{BATCH} in flight: prompts are {format_percent(each.prompt_share)} of the closed form's time"),
         ]  # fmt: skip
     return tuple(rows)
 

@@ -41,7 +41,7 @@ def answer(subject: Subject) -> Answer:
             "Ask how many requests run at once: latency alone and cost in a batch rank A and B differently",
             "Total tokens decide nothing: a token in and a token out cost differently",
             "Prompt tokens of a chat grow with the square of its turns",
-            "A prefix cache on one replica is worth nothing if the next turn goes to another",
+            "A prefix cache loses most of its worth when turns scatter over replicas",
             "Cached history holds KV memory, is evicted, and has a time to live at paid APIs",
         ),
         commands=(
@@ -55,7 +55,7 @@ def answer(subject: Subject) -> Answer:
         ),
         pictures=(_picture(),),
         notes=(
-            f"in a batch: {BATCH} requests always in flight; chat: {SESSIONS} conversations of {turns} turns, "
+            f"In a batch: {BATCH} requests always in flight; chat: {SESSIONS} conversations of {turns} turns, "
             f"{USER} tokens in and {ANSWER} out each, on one replica and on two",
         ),
     )

@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from llmsim.closed_form import Line, mean_wait_s, saturated
+from llmsim.closed_form import Line, mean_wait_s, saturated, sequences_for
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject, a_client
@@ -64,12 +64,8 @@ def _slots(subject: Subject, load: float) -> Slots:
     """As many sequences as serve that load when they never rest; the wait is that of a queue for ``SLOTS`` servers."""
     deployment, cost = subject.deployment(), subject.envelope()
     full_s = saturated(cost, deployment, PROMPT, OUTPUT, SLOTS).request_s
-    busy, found = next(
-        (each, state)
-        for each in range(1, SLOTS + 1)
-        if (state := saturated(cost, deployment, PROMPT, OUTPUT, each)).request_s <= full_s / load or each == SLOTS
-    )
-    slot_s = busy * full_s / load
+    busy = sequences_for(cost, deployment, PROMPT, OUTPUT, load / full_s, SLOTS)
+    found, slot_s = saturated(cost, deployment, PROMPT, OUTPUT, busy), busy * full_s / load
     wait_s = found.decode_step_s / 2 + mean_wait_s(slot_s, busy / SLOTS, servers=SLOTS)
     return Slots(busy, slot_s, found.decode_step_s, wait_s)
 
@@ -138,7 +134,7 @@ def _picture(subject: Subject, runs: dict[float, dict[str, Any]]) -> Picture:
         "load (share of what full slots serve)",
         "time (s)",
         (
-            Series("mean wait, closed form", *map(tuple, zip(*finite, strict=True))),
+            Series("mean wait, closed form", tuple(load for load, _ in finite), tuple(wait_s for _, wait_s in finite)),
             Series("mean wait", x, tuple(run["queue_s"]["mean"] - outside for run in runs.values()), "points"),
             Series("TTFT p99", x, tuple(run["ttft_s"]["p99"] for run in runs.values()), "points"),
         ),

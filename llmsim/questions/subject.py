@@ -12,6 +12,7 @@ from llmsim.deployment import Deployment
 from llmsim.engine.settings import EngineSpec, SchedulerSpec
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.errors import ScenarioError
+from llmsim.faults import build
 from llmsim.hardware import AcceleratorSpec, load_accelerator
 from llmsim.model import Dtype, ModelSpec, load_model
 from llmsim.results.results import Results
@@ -156,7 +157,7 @@ def subject_of(model: str, accelerator: str, fp8: bool = False) -> Subject:
     if fp8 and "fp8" in found.accelerator.peak_flop_per_s:
         found = replace(found, quantization="fp8", kv_cache_dtype="fp8")
     kept, refusal = None, None
-    for size in _sizes(found):
+    for size in sizes_of(found):
         sized = replace(found, tensor_parallel_size=size)
         try:
             ledger = sized.deployment().ledger()
@@ -171,9 +172,9 @@ def subject_of(model: str, accelerator: str, fp8: bool = False) -> Subject:
     return replace(kept, notes=tuple(_notes(kept, fp8)))
 
 
-def _sizes(subject: Subject) -> list[int]:
-    """Tensor parallel sizes within a node that divide the model."""
-    bare = Deployment(model=subject.model, accelerator=subject.accelerator)
+def sizes_of(subject: Subject) -> list[int]:
+    """Tensor parallel sizes within a node that divide the model, ascending."""
+    bare = build(Deployment, {"model": subject.model, "accelerator": subject.accelerator}, "ask")
     node = subject.accelerator.accelerators_per_node
     return [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= node and bare.divides(size)]
 
@@ -183,10 +184,10 @@ def _notes(subject: Subject, roomy: bool) -> list[str]:
     if subject.tensor_parallel_size > 1:
         roomy_too = " and weights in a third of memory" if roomy else ""
         notes.append(
-            f"tensor_parallel_size = {subject.tensor_parallel_size}: the smallest with a KV pool of "
+            f"Tensor parallel size {subject.tensor_parallel_size}: the smallest with a KV pool of "
             f"{LEAST_KV_TOKENS:,} tokens{roomy_too}, or the largest of a node"
         )
     lender = subject.accelerator.efficiency.borrowed_from
     if lender is not None:
-        notes.append(f"the simulation borrows the efficiencies of {subject.accelerator.name} from {lender}")
+        notes.append(f"The simulation borrows the efficiencies of {subject.accelerator.name} from {lender}")
     return notes

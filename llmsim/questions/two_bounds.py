@@ -37,7 +37,7 @@ def answer(subject: Subject) -> Answer:
             Command("llmsim ask 3 --accelerator l4", "A machine with a higher ridge"),
         ),
         pictures=(_picture(subject),),
-        notes=(f"the changed machines serve one request of {LONG_PROMPT:,} tokens in and {OUTPUT} out, alone",),
+        notes=(f"The changed machines serve one request of {LONG_PROMPT:,} tokens in and {OUTPUT} out, alone",),
     )
 
 

@@ -45,7 +45,7 @@ def answer(subject: Subject) -> Answer:
                     "What prefill is made of"),
         ),
         pictures=(_picture(),),
-        notes=(f"the queue: {REQUESTS:,} Poisson arrivals of prompts of {PROMPT} tokens, one after another on the engine, "
+        notes=(f"The queue: {REQUESTS:,} Poisson arrivals of prompts of {PROMPT} tokens, one after another on the engine, "
                f"at {format_percent(LOAD)} of what it serves; the same arrivals for both",),
     )  # fmt: skip
 

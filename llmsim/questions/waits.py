@@ -52,7 +52,7 @@ def answer(subject: Subject) -> Answer:
         ),
         pictures=(_picture(subject, runs),),
         notes=(
-            f"simulated: {REQUESTS} requests, prompts of {PROMPT:,} tokens on average (p99 four times that), {OUTPUT} out, at "
+            f"Simulated: {REQUESTS} requests, prompts of {PROMPT:,} tokens on average (p99 four times that), {OUTPUT} out, at "
             f"{format_percent(LOAD)} of what the closed form serves, {rate_per_s:.3g} a second; the same for each scheduler",
         ),
     )  # fmt: skip

@@ -78,5 +78,5 @@ def _items(console: Console, title: str, items: Sequence[str]) -> None:
     _heading(console, title)
     table = Table.grid(padding=(0, 1))
     for item in items:
-        table.add_row("-", Text(f"{item[0].upper()}{item[1:]}{'' if item.endswith('.') else '.'}"))
+        table.add_row("-", Text(f"{item}."))
     console.print(table)
