@@ -9,7 +9,7 @@ from llmsim.questions.subject import Subject
 from llmsim.questions.worked import ENVELOPE, decode_line, full, mean, request_overhead
 from llmsim.units import format_percent
 
-PROMPT, OUTPUT, BATCH = 2000, 200, 64
+PROMPT, OUTPUT, BATCH = 1800, 200, 64
 
 
 class Way(NamedTuple):
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 def answer(subject: Subject) -> Answer:
-    """The answer for 2,000 tokens in, 200 out."""
+    """The answer for 1,800 tokens in, 200 out."""
     ways = _ways(subject)
     found = {way.name: _found(subject, way) for way in ways}
     return Answer(

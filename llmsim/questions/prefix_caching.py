@@ -8,11 +8,11 @@ from llmsim.questions.subject import Subject, users
 from llmsim.questions.worked import decode_line, request_overhead, time_line
 from llmsim.units import format_duration, format_percent
 
-SHARED, OWN, OUTPUT, BATCH, BLOCK = 2000, 200, 200, 64, 16
+SHARED, OWN, OUTPUT, BATCH, BLOCK = 1600, 160, 200, 64, 16
 
 
 def answer(subject: Subject) -> Answer:
-    """The answer for a system prompt of 2,000 tokens before 200 own ones."""
+    """The answer for a system prompt of 1,600 tokens before 160 own ones."""
     arithmetic = _arithmetic(subject)
     worked = {line.key: line.value for line in arithmetic}
     runs = {caches: _run(subject, caches) for caches in (False, True)}

@@ -23,6 +23,8 @@ from llmsim.workload.lengths import Fixed, Lengths
 
 LEAST_KV_TOKENS = 16_384
 """Tokens that the KV pool must hold for a layout to count as one that serves."""
+LEAST_LENGTH = 2048
+"""Tokens, prompt and output, that every question needs at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,15 @@ class Subject:
             ScenarioError: if it does not fit, or for batch sizes that vLLM refuses.
         """
         fields = {
+            "name": "pool",
+            "model": self.model,
+            "accelerator": self.accelerator,
             "tensor_parallel_size": self.tensor_parallel_size,
             "quantization": self.quantization,
             "kv_cache_dtype": self.kv_cache_dtype,
+            "engine": EngineSpec(scheduler=scheduler or VllmScheduler(), enable_prefix_caching=enable_prefix_caching),
         }
-        engine = EngineSpec(scheduler=scheduler or VllmScheduler(), enable_prefix_caching=enable_prefix_caching)
-        return Pool(name="pool", model=self.model, accelerator=self.accelerator, engine=engine, **{**fields, **given})
+        return build(Pool, {**fields, **given}, self.described)
 
     def deployment(self, **given: Any) -> Deployment:
         """One engine of ``pool``."""
@@ -169,6 +174,11 @@ def subject_of(model: str, accelerator: str, fp8: bool = False) -> Subject:
             break
     if kept is None:
         raise refusal or ScenarioError(f"{model} does not fit on {accelerator}")
+    if kept.longest < LEAST_LENGTH:
+        raise ScenarioError(
+            f"{kept.described}: a request may have {kept.longest:,} tokens, and the questions are about {LEAST_LENGTH:,} "
+            "or more; take a larger accelerator"
+        )
     return replace(kept, notes=tuple(_notes(kept, fp8)))
 
 

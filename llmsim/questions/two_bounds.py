@@ -37,7 +37,7 @@ def answer(subject: Subject) -> Answer:
             Command("llmsim ask 3 --accelerator l4", "A machine with a higher ridge"),
         ),
         pictures=(_picture(subject),),
-        notes=(f"The changed machines serve one request of {LONG_PROMPT:,} tokens in and {OUTPUT} out, alone",),
+        notes=(f"The changed machines serve one request of {_long(subject):,} tokens in and {OUTPUT} out, alone",),
     )
 
 
@@ -75,12 +75,13 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
 
 def _contrasts(subject: Subject) -> tuple[Contrast, ...]:
     slow_compute, slow_memory = _slower(subject, flop=0.5), _slower(subject, hbm=0.5)
-    base, window = subject.alone(LONG_PROMPT, OUTPUT), subject.model.sliding_window
+    prompt, window = _long(subject), subject.model.sliding_window
+    base = subject.alone(prompt, OUTPUT)
     outside = subject.accelerator.efficiency.request_s
-    batches = {"prefill": prompts(1, LONG_PROMPT, window=window), "decode": decodes(1, LONG_PROMPT, window)}
+    batches = {"prefill": prompts(1, prompt, window=window), "decode": decodes(1, prompt, window)}
     found = []
     for changed, name in ((slow_compute, "FLOP/s"), (slow_memory, "bandwidth")):
-        run = changed.alone(LONG_PROMPT, OUTPUT)
+        run = changed.alone(prompt, OUTPUT)
         for phase, batch in batches.items():
             closed = [each.envelope().step(batch).occupancy_s for each in (changed, subject)]
             metric, aside = ("ttft", outside) if phase == "prefill" else ("tpot", 0.0)
@@ -89,6 +90,10 @@ def _contrasts(subject: Subject) -> tuple[Contrast, ...]:
             factor = closed[0] / closed[1]
             found.append(Contrast(key, f"{phase} time, {name} halved", "", factor, ratio, _why(factor, ratio)))
     return tuple(found)
+
+
+def _long(subject: Subject) -> int:
+    return min(LONG_PROMPT, subject.longest - OUTPUT)
 
 
 def _why(factor: float, ratio: float) -> str:

@@ -69,7 +69,8 @@ def _schedulers(subject: Subject) -> dict[str, SchedulerSpec]:
 def _run(subject: Subject, scheduler: SchedulerSpec, rate_per_s: float) -> dict[str, Any]:
     longest = min(4 * PROMPT, subject.longest - OUTPUT)
     client = a_client(Lognormal(mean=PROMPT, p99=max(longest, PROMPT + 1)), OUTPUT, rate_per_s=rate_per_s)
-    return subject.summary(client, requests=REQUESTS, scheduler=scheduler)
+    served = min(8 * PROMPT, subject.longest)
+    return subject.summary(client, requests=REQUESTS, scheduler=scheduler, max_model_len=served)
 
 
 def _arithmetic(subject: Subject) -> tuple[Line, ...]:
