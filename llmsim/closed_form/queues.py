@@ -9,8 +9,8 @@ def mean_wait_s(service_s: float, utilisation: float, service_cv: float = 0.0, s
     One server, exact: rho / (1 - rho) * (1 + cv**2) / 2 * service, by Pollaczek and Khinchine, where rho is the
     utilisation and cv the standard deviation of service times over their mean (M/G/1; cv = 0 is M/D/1; Kleinrock,
     "Queueing Systems" volume 1, section 5.6). c servers, approximate: rho**(sqrt(2 * (c + 1)) - 1) / (c * (1 - rho)) in
-    place of the first factor (Sakasegawa, "An approximation formula", Annals of the Institute of Statistical Mathematics
-    29, 1977).
+    place of the first factor (Sakasegawa, "An approximation formula L_q = ...", Annals of the Institute of Statistical
+    Mathematics 29, 1977).
     """
     if utilisation >= 1:
         return math.inf

@@ -36,26 +36,30 @@ def answer(subject: Subject) -> Answer:
             "Ask for token lengths, peak over average, and the SLO before any arithmetic",
             "Count memory for weights and KV cache, and check that it does not bind before compute does",
             "Size for the peak; the average only pays off with autoscaling, which must run ahead of the load",
-            "The tail comes from queues, long prompts of others, preemptions and slow replicas: name the lever for each",
+            "The tail comes from queues, long prompts of others, preemptions and slow replicas: name the lever for "
+            "each",
             "Levers on the tail: chunk budget, max_num_seqs, priority classes, prefix affinity with a cap on load, "
             "routing by outstanding requests, a pool for long prompts, shedding, headroom",
             "State each assumption with what the answer does when it is off",
         ),
         commands=(
-            Command("llmsim plan scenarios/hundred_million_users.toml --daily-users 100e6 --requests-per-user 5 "
-                    "--peak-to-average 2.5", "The search over hardware, with capacity measured"),
+            Command(
+                "llmsim plan scenarios/hundred_million_users.toml --daily-users 100e6 --requests-per-user 5 "
+                "--peak-to-average 2.5",
+                "The search over hardware, with capacity measured",
+            ),
             Command("llmsim ask 8 --model llama-3.1-8b", "Most requests may do with a small model"),
             Command(f"llmsim explain {subject.flags} --only capacity --batch {BATCH}", "The full model's capacity"),
         ),
         pictures=(_picture(subject, traffic),),
         notes=(
-            f"{REQUESTS_EACH:.0f} requests a user and day, peak {PEAK_TO_AVERAGE} times the average, {PROMPT:,} tokens in, "
-            f"{OUTPUT} out, MFU {ENVELOPE.mfu}, MBU {ENVELOPE.mbu}, {format_percent(UTILISATION)} utilisation at peak, {SPARE} "
-            "times that for the loss of a zone",
+            f"{REQUESTS_EACH:.0f} requests a user and day, peak {PEAK_TO_AVERAGE} times the average, {PROMPT:,} "
+            f"tokens in, {OUTPUT} out, MFU {ENVELOPE.mfu}, MBU {ENVELOPE.mbu}, {format_percent(UTILISATION)} "
+            f"utilisation at peak, {SPARE} times that for the loss of a zone",
             f"Simulated: one replica, {BATCH} requests always in flight, and Poisson arrivals at "
             f"{format_percent(UTILISATION)} of what it then served",
         ),
-    )  # fmt: skip
+    )
 
 
 def _fleet(subject: Subject, traffic: Traffic, sequences: int = BATCH, cached_share: float = 0.0) -> FleetEstimate:
@@ -89,7 +93,8 @@ def _arithmetic(subject: Subject, traffic: Traffic) -> tuple[Line, ...]:
         Line("prefill_gpus", "GPUs for prefill", found.prefill_gpus, "", "peak * prompt_s * gpus", terms),
         Line("step_bytes", f"bytes of a decode step of {BATCH}, all GPUs", read, "bytes"),
         Line("step_s", f"decode step of {BATCH}", found.step_s, "s"),
-        Line("decode_gpus", "GPUs for decode", found.decode_gpus, "", "peak * (output - 1) * step / batch * gpus", terms),
+        Line("decode_gpus", "GPUs for decode", found.decode_gpus, "", "peak * (output - 1) * step / batch * gpus",
+             terms),
         Line("in_flight", "requests in flight (Little)", found.in_flight, "", "peak * (ttft + decode)",
              {"peak": peak, "ttft": 0.5, "decode": decode_s}),
         Line("kv_bytes", "their KV cache", found.kv_bytes, "bytes"),
@@ -167,14 +172,15 @@ def _short(subject: Subject, worked: dict[str, float], contrasts: tuple[Contrast
         )
     return (
         f"State assumptions, then five lines. {REQUESTS_EACH:.0f} requests a user and day are "
-        f"{worked['peak_per_s']:,.0f} a second at peak. Prefill is FLOPs: {worked['prefill_gpus']:,.0f} GPUs. Decode is "
-        f"bytes, shared by a batch of {BATCH}: {worked['decode_gpus']:,.0f}. Memory: {worked['in_flight']:,.0f} requests in "
-        f"flight hold {format_count(worked['kv_bytes'], 'B')} of KV, {worked['kv_gpus']:,.0f} GPUs, which {memory}. Together "
-        f"{worked['raw_gpus']:,.0f} at full load, {format_percent(share)} of it {binding}; at "
+        f"{worked['peak_per_s']:,.0f} a second at peak. Prefill is FLOPs: {worked['prefill_gpus']:,.0f} GPUs. Decode "
+        f"is bytes, shared by a batch of {BATCH}: {worked['decode_gpus']:,.0f}. Memory: {worked['in_flight']:,.0f} "
+        f"requests in flight hold {format_count(worked['kv_bytes'], 'B')} of KV, {worked['kv_gpus']:,.0f} GPUs, which "
+        f"{memory}. Together {worked['raw_gpus']:,.0f} at full load, {format_percent(share)} of it {binding}; at "
         f"{format_percent(UTILISATION)} utilisation and {SPARE} for a lost zone {worked['gpus']:,.0f} GPUs.{money}",
-        f"One replica simulated makes it {simulated:,.0f} GPUs. Half of the prompts from a prefix cache would bring the "
-        f"closed form to {worked['cached_gpus']:,.0f}. For the tail: admission and shedding, chunked prefill, routing by "
-        "outstanding requests with session affinity, pools by length, spare replicas ready before they are needed.",
+        f"One replica simulated makes it {simulated:,.0f} GPUs. Half of the prompts from a prefix cache would bring "
+        f"the closed form to {worked['cached_gpus']:,.0f}. For the tail: admission and shedding, chunked prefill, "
+        "routing by outstanding requests with session affinity, pools by length, spare replicas ready before they "
+        "are needed.",
     )
 
 

@@ -54,22 +54,27 @@ def answer(subject: Subject) -> Answer:
             "Tokens of an iteration are limited by max_num_batched_tokens, requests by max_num_seqs",
             "When blocks run out the newest request is preempted and computed again later: latency, not an error",
             '"Maximum concurrency" of the start-up log is not a limit (llmsim ask 18)',
-            "Paged attention reads keys and values through a table: a kernel of its own, slightly slower than contiguous",
+            "Paged attention reads keys and values through a table: a kernel of its own, slightly slower than "
+            "contiguous",
             "At small models the host is the bottleneck: scheduling, tokenising, sampling",
         ),
         commands=(
             Command("llmsim catalog schedulers vllm", "What the scheduler can be told"),
-            Command("llmsim run scenarios/agents_prefix_cache.toml --set pools.engine.enable_prefix_caching=false",
-                    "Agents without a prefix cache"),
-            Command('llmsim vllm "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 128"',
-                    "Your own serve command as a scenario"),
+            Command(
+                "llmsim run scenarios/agents_prefix_cache.toml --set pools.engine.enable_prefix_caching=false",
+                "Agents without a prefix cache",
+            ),
+            Command(
+                'llmsim vllm "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-num-seqs 128"',
+                "Your own serve command as a scenario",
+            ),
         ),
         pictures=(_picture(runs),),
         notes=(
-            f"{REQUESTS} requests at once, {SHARED} shared and {PROMPT} own prompt tokens, {OUTPUT} out on average (p99 five "
-            f"times that), max_tokens {LIMIT:,}, on a KV pool of {POOL:,} tokens, so that memory matters",
+            f"{REQUESTS} requests at once, {SHARED} shared and {PROMPT} own prompt tokens, {OUTPUT} out on average "
+            f"(p99 five times that), max_tokens {LIMIT:,}, on a KV pool of {POOL:,} tokens, so that memory matters",
         ),
-    )  # fmt: skip
+    )
 
 
 def _run(subject: Subject, rung: Rung) -> dict[str, Any]:
@@ -136,12 +141,12 @@ def _short(runs: dict[str, dict[str, Any]]) -> tuple[str, ...]:
     best = max(rate.values()) / rate["static"]
     steps = ", ".join(f"{name} {value:.3g}" for name, value in rate.items())
     return (
-        "An engine loop around one idea: decide anew at every iteration. The scheduler gives each running request its "
-        "next token, then fills the token budget with chunks of waiting prompts, as far as slots and KV blocks go. The KV "
-        "cache is paged: blocks of 16 tokens, a table per sequence, counted references, a hash per block that finds "
-        "shared prefixes, preemption of the newest when blocks run out. The model runner computes one flat batch of all "
-        "tokens with paged attention and CUDA graphs; sampled tokens are detokenised and streamed while the next "
-        "iteration runs.",
+        "An engine loop around one idea: decide anew at every iteration. The scheduler gives each running request "
+        "its next token, then fills the token budget with chunks of waiting prompts, as far as slots and KV blocks "
+        "go. The KV cache is paged: blocks of 16 tokens, a table per sequence, counted references, a hash per block "
+        "that finds shared prefixes, preemption of the newest when blocks run out. The model runner computes one "
+        "flat batch of all tokens with paged attention and CUDA graphs; sampled tokens are detokenised and streamed "
+        "while the next iteration runs.",
         f"Each feature on the same requests, in requests/s: {steps}. The best is {best:.1f} times static batching.",
     )
 

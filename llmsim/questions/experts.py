@@ -50,11 +50,12 @@ def answer(subject: Subject) -> Answer:
         ),
         pictures=(_picture(pair),),
         notes=(
-            f"{pair.experts.model.name} beside {pair.dense.model.name}, the nearest in size with {LONG:,} tokens of context, both on "
-            f"{pair.experts.gpus} GPU{'s' * (pair.experts.gpus > 1)}; {PROMPT:,} tokens in, {OUTPUT} out",
+            f"{pair.experts.model.name} beside {pair.dense.model.name}, the nearest in size with {LONG:,} tokens of "
+            f"context, both on {pair.experts.gpus} GPU{'s' * (pair.experts.gpus > 1)}; {PROMPT:,} tokens in, {OUTPUT} "
+            "out",
             "Experts are visited evenly, without expert parallelism",
         ),
-    )  # fmt: skip
+    )
 
 
 def _pair(subject: Subject) -> Pair:
@@ -92,7 +93,8 @@ def _arithmetic(pair: Pair) -> tuple[Line, ...]:
         lines += [
             Line(f"{key}_weights", f"weights, {name}", deployment.ledger().weights_bytes * each.gpus, "bytes"),
             Line(f"{key}_flop", f"FLOPs of a prompt token, {name}", flop, "FLOP"),
-            time_line(f"{key}_prefill_s", f"prefill of {PROMPT:,}, {name}", deployment, prompts(1, PROMPT, window=window)),
+            time_line(f"{key}_prefill_s", f"prefill of {PROMPT:,}, {name}", deployment,
+                      prompts(1, PROMPT, window=window)),
             decode_line(f"{key}_step_s", f"a decode step alone, {name}", deployment, 1, PROMPT),
             decode_line(f"{key}_batch_s", f"a decode step of {BATCH}, {name}", deployment, BATCH, PROMPT),
             Line(f"{key}_rate", f"requests/s, {BATCH} at once, {name}", 1 / full_batch.request_s, "1/s",
@@ -120,7 +122,8 @@ def _contrasts(pair: Pair, worked: dict[str, float]) -> tuple[Contrast, ...]:
             "small products of experts use bandwidth and FLOP/s less well" if key == "experts" else "kernels as fitted"
         )
         found += [
-            Contrast(f"{key}_ttft", f"TTFT alone, {name}", "s", worked[f"{key}_prefill_s"], alone["ttft_s"]["mean"], why),
+            Contrast(f"{key}_ttft", f"TTFT alone, {name}", "s", worked[f"{key}_prefill_s"], alone["ttft_s"]["mean"],
+                     why),
             Contrast(f"{key}_tpot", f"TPOT alone, {name}", "s", worked[f"{key}_step_s"], alone["tpot_s"]["mean"],
                      "launches of many small kernels" if key == "experts" else why),
             Contrast(f"{key}_rate", f"requests/s, {BATCH} at once, {name}", "1/s", worked[f"{key}_rate"],
@@ -138,13 +141,13 @@ def _short(pair: Pair, worked: dict[str, float], contrasts: tuple[Contrast, ...]
     served = f"{rate:.1f} times as many requests" if rate >= 1 else f"only {rate:.1f} times the requests"
     return (
         f"A mixture pays for all its parameters in memory and for a few in work. {model.name} holds "
-        f"{format_bytes(worked['experts_weights'])} and computes {format_count(worked['experts_flop'], 'FLOP')} a prompt token "
-        f"({chosen} experts a layer); {pair.dense.model.name} holds {format_bytes(worked['dense_weights'])} and computes "
-        f"{format_count(worked['dense_flop'], 'FLOP')}.",
+        f"{format_bytes(worked['experts_weights'])} and computes {format_count(worked['experts_flop'], 'FLOP')} a "
+        f"prompt token ({chosen} experts a layer); {pair.dense.model.name} holds "
+        f"{format_bytes(worked['dense_weights'])} and computes {format_count(worked['dense_flop'], 'FLOP')}.",
         f"Alone, a decode step reads the visited experts only: {format_duration(seen['experts_tpot'])} against "
-        f"{format_duration(seen['dense_tpot'])} (simulated). But {BATCH} tokens visit {worked[f'touched_{BATCH}']:.0f} experts "
-        f"a layer, so that the step grows {growth[0]:.1f} times, the dense one {growth[1]:.1f} times. With {BATCH} requests at "
-        f"once the mixture serves {served} as the dense model.",
+        f"{format_duration(seen['dense_tpot'])} (simulated). But {BATCH} tokens visit "
+        f"{worked[f'touched_{BATCH}']:.0f} experts a layer, so that the step grows {growth[0]:.1f} times, the dense "
+        f"one {growth[1]:.1f} times. With {BATCH} requests at once the mixture serves {served} as the dense model.",
     )
 
 

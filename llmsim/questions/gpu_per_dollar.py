@@ -59,18 +59,21 @@ def answer(subject: Subject) -> Answer:
             "A model that just fits leaves no memory for a batch",
         ),
         commands=(
-            Command("llmsim plan scenarios/chat_h100.toml --rate 50 --accelerators h100-sxm,l40s,a100-sxm-80gb --searched 2 "
-                    "--set workload.requests=300", "A search with measured capacity"),
+            Command(
+                "llmsim plan scenarios/chat_h100.toml --rate 50 --accelerators h100-sxm,l40s,a100-sxm-80gb "
+                "--searched 2 --set workload.requests=300",
+                "A search with measured capacity",
+            ),
             Command("llmsim catalog accelerators", "Prices and data sheets"),
             Command(f"llmsim explain {offers[0].subject.flags} --only capacity", "The cheapest, line by line"),
         ),
         pictures=(_picture(offers),),
         notes=(
-            f"{SHAPE.prompt_tokens:,} tokens in, {SHAPE.output_tokens} out, at most {MOST} at once, full load; list prices of "
-            "the catalogue; GPUs with a price and efficiencies of their own, and the one asked for",
+            f"{SHAPE.prompt_tokens:,} tokens in, {SHAPE.output_tokens} out, at most {MOST} at once, full load; list "
+            "prices of the catalogue; GPUs with a price and efficiencies of their own, and the one asked for",
             *([f"Left out: {left_out}"] if left_out else []),
         ),
-    )  # fmt: skip
+    )
 
 
 def _offers(subject: Subject) -> tuple[list[Offer], str]:
@@ -120,7 +123,8 @@ def _line(offer: Offer) -> Line:
 def _contrast(offer: Offer) -> Contrast:
     run = full(offer.subject, offer.batch, *SHAPE)
     million = offer.usd_per_hour / 3600 / run["request_throughput_per_s"] / sum(SHAPE) * 1e6
-    why = f"{offer.batch} at once; {format_usd(offer.usd_per_hour)} an hour; TPOT {format_duration(run['tpot_s']['mean'])}"
+    tpot = format_duration(run["tpot_s"]["mean"])
+    why = f"{offer.batch} at once; {format_usd(offer.usd_per_hour)} an hour; TPOT {tpot}"
     return Contrast(offer.name, f"a million tokens, {offer.name}", "USD", offer.usd_per_million_tokens, million, why)
 
 
@@ -134,10 +138,10 @@ def _short(subject: Subject, offers: list[Offer], contrasts: tuple[Contrast, ...
         told = f" {asked.name}, which you asked about, takes {factor:.2f} times that."
     bound = "FLOPs" if best.prompt_s * best.rate_per_s > 0.5 else "bandwidth"
     return (
-        f"The one whose FLOP/s and bandwidth per dollar fit your mix, among those that hold the model and keep TPOT. For "
-        f"{SHAPE.prompt_tokens:,} tokens in and {SHAPE.output_tokens} out with TPOT within {format_duration(TPOT_S)} that is "
-        f"{best.name} by closed form, {format_usd(best.usd_per_million_tokens)} a million tokens; most of it pays for "
-        f"{bound}.{told}",
+        "The one whose FLOP/s and bandwidth per dollar fit your mix, among those that hold the model and keep TPOT. "
+        f"For {SHAPE.prompt_tokens:,} tokens in and {SHAPE.output_tokens} out with TPOT within "
+        f"{format_duration(TPOT_S)} that is {best.name} by closed form, {format_usd(best.usd_per_million_tokens)} a "
+        f"million tokens; most of it pays for {bound}.{told}",
         f"Of the {len(contrasts)} cheapest simulated, {simulated.key} is the cheapest {agrees}: "
         f"{format_usd(simulated.simulated or 0.0)}.",
     )

@@ -39,18 +39,21 @@ def answer(subject: Subject) -> Answer:
             "Plan for the loss of a zone, not of a GPU, if that is what you promise",
         ),
         commands=(
-            Command(f"llmsim run scenarios/chat_h100.toml {subject.settings} --set pools.replicas=4 --set workload.rate_per_s=60 "
-                    "--set workload.requests=1000", "The chat of the README on four replicas"),
+            Command(
+                f"llmsim run scenarios/chat_h100.toml {subject.settings} --set pools.replicas=4 --set "
+                "workload.rate_per_s=60 --set workload.requests=1000",
+                "The chat of the README on four replicas",
+            ),
             Command("llmsim run scenarios/code_completion_bursts.toml --set workload.requests=1000", "Measured bursts"),
             Command("llmsim run scenarios/retry_storm.toml", "What no headroom and retries do together"),
         ),
         pictures=(_picture(runs),),
         notes=(
-            f"{REPLICAS} replicas of {SLOTS} slots behind the router of fewest outstanding requests, {PROMPT} tokens in, "
-            f"{OUTPUT} out, {REQUESTS} arrivals: Poisson, or bursts with gaps of cv {BURSTY_CV:g}; load 1 is what full slots "
-            f"serve, {served * REPLICAS:.3g} requests/s; one lost: the same rate on {REPLICAS - 1} replicas",
+            f"{REPLICAS} replicas of {SLOTS} slots behind the router of fewest outstanding requests, {PROMPT} tokens "
+            f"in, {OUTPUT} out, {REQUESTS} arrivals: Poisson, or bursts with gaps of cv {BURSTY_CV:g}; load 1 is what "
+            f"full slots serve, {served * REPLICAS:.3g} requests/s; one lost: the same rate on {REPLICAS - 1} replicas",
         ),
-    )  # fmt: skip
+    )
 
 
 def _run(subject: Subject, rate_per_s: float, kind: str) -> dict[str, Any]:
@@ -118,14 +121,14 @@ def _short(worked: dict[str, float], runs: dict[tuple[float, str], dict[str, Any
 
     low, high = LOADS[0], LOADS[-1]
     return (
-        f"Room for chance, bursts and failures. Chance: Poisson arrivals fluctuate by the root of their mean, so "
+        "Room for chance, bursts and failures. Chance: Poisson arrivals fluctuate by the root of their mean, so "
         f"{SLOTS * REPLICAS} slots bear a load of {format_percent(worked['chance'])} and a hundred times as many "
-        f"{format_percent(worked['chance_large'])}. Failure: one of {REPLICAS} replicas lost leaves the others below full load "
-        f"only up to {format_percent(worked['failure'])}; with both {format_percent(worked['both'])}. Bursts: as much as "
-        "your traffic has within the time that scaling takes.",
+        f"{format_percent(worked['chance_large'])}. Failure: one of {REPLICAS} replicas lost leaves the others below "
+        f"full load only up to {format_percent(worked['failure'])}; with both {format_percent(worked['both'])}. "
+        "Bursts: as much as your traffic has within the time that scaling takes.",
         f"Simulated TTFT p99 at {format_percent(low)}: {p99(low, 'steady')} steady, {p99(low, 'bursts')} in bursts, "
-        f"{p99(low, 'one lost')} with one lost; at {format_percent(high)}: {p99(high, 'steady')}, {p99(high, 'bursts')}, "
-        f"{p99(high, 'one lost')}.",
+        f"{p99(low, 'one lost')} with one lost; at {format_percent(high)}: {p99(high, 'steady')}, "
+        f"{p99(high, 'bursts')}, {p99(high, 'one lost')}.",
     )
 
 

@@ -53,7 +53,7 @@ def answer(subject: Subject) -> Answer:
         ),
         commands=(
             Command(f"llmsim explain {subject.flags} --prompt {document} --only prefill", "Where the prefill goes"),
-            Command("llmsim ask 1 --accelerator l4", "The same on a small GPU"),
+            Command("llmsim ask 1 --accelerator l4", "On an L4"),
             Command("llmsim ask 14", "What a prefix cache makes of the second question"),
         ),
         pictures=(_picture(subject),),
@@ -107,9 +107,9 @@ def _arithmetic(subject: Subject, document: int) -> tuple[Line, ...]:
     ]
     knee, even = knee_tokens(subject.envelope()), attention_even_tokens(deployment)
     if knee is not None:
-        lines.append(Line("knee_tokens", "prompts bound by compute from", knee, "tokens"))
+        lines.append(Line("knee_tokens", "prompts bound by compute from (tokens)", knee, "tokens"))
     if even is not None:
-        lines.append(Line("attention_even_tokens", "attention = all other FLOPs at", even, "tokens"))
+        lines.append(Line("attention_even_tokens", "attention = all other FLOPs at (tokens)", even, "tokens"))
     return tuple(lines)
 
 

@@ -31,15 +31,22 @@ def answer(subject: Subject) -> Answer:
         ),
         commands=(
             Command(f"llmsim explain {subject.flags} --only memory --prompt {PROMPT} --output {OUTPUT}", "The ledger"),
-            Command(f"llmsim explain {subject.flags} --only memory --max-model-len {min(8192, subject.longest)}",
-                    "The same with another max_model_len"),
-            Command("llmsim run scenarios/chat_h100.toml --set pools.num_gpu_blocks_override=1500 --set "
-                    "pools.max_model_len=16000 --set workload.rate_per_s=10", "A pool that runs out: preemptions"),
+            Command(
+                f"llmsim explain {subject.flags} --only memory --max-model-len {min(8192, subject.longest)}",
+                "The same with another max_model_len",
+            ),
+            Command(
+                "llmsim run scenarios/chat_h100.toml --set pools.num_gpu_blocks_override=1500 --set "
+                "pools.max_model_len=16000 --set workload.rate_per_s=10",
+                "A pool that runs out: preemptions",
+            ),
         ),
         pictures=(_picture(subject),),
-        notes=(f"Simulated: a burst of up to {MOST} requests of {PROMPT:,} in and {OUTPUT} out, once with the real pool, once "
-               f"with one of {256 * BLOCK * 4:,} tokens",),
-    )  # fmt: skip
+        notes=(
+            f"Simulated: a burst of up to {MOST} requests of {PROMPT:,} in and {OUTPUT} out, once with the real pool, "
+            f"once with one of {256 * BLOCK * 4:,} tokens",
+        ),
+    )
 
 
 def _arithmetic(subject: Subject) -> tuple[Line, ...]:
@@ -53,8 +60,10 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
     return (
         Line("blocks", "KV blocks", ledger.num_gpu_blocks),
         Line("block_bytes", f"bytes of a block of {BLOCK}", ledger.block_bytes, "bytes"),
-        Line("logged", f"the line: for {ledger.max_model_len:,} tokens per request", ledger.max_concurrency, "", formula,
-             {"blocks": ledger.num_gpu_blocks, "block_size": BLOCK, "max_model_len_blocks": -(-ledger.max_model_len // BLOCK)}),
+        Line("logged", f"the line: for {ledger.max_model_len:,} tokens per request", ledger.max_concurrency, "",
+             formula,
+             {"blocks": ledger.num_gpu_blocks, "block_size": BLOCK,
+              "max_model_len_blocks": -(-ledger.max_model_len // BLOCK)}),
         Line("usual", f"requests of {usual:,} tokens in the pool", held, "", "blocks // blocks_of_request",
              {"blocks": ledger.num_gpu_blocks, "blocks_of_request": -(-usual // BLOCK)}),
         Line("slots", "max_num_seqs", slots),
@@ -88,12 +97,12 @@ def _short(subject: Subject, worked: dict[str, float], runs: dict[str, dict[str,
     limit = "max_num_seqs" if worked["slots"] <= worked["usual"] else "KV memory"
     return (
         f'"Maximum concurrency for {ledger.max_model_len:,} tokens per request: {worked["logged"]:.2f}x" says how many '
-        "requests of the longest allowed length the KV pool would hold. Nothing enforces it. "
-        f"The pool has {worked['blocks']:,.0f} blocks of {format_bytes(worked['block_bytes'])}; requests of "
-        f"{PROMPT + OUTPUT // 2:,} tokens fit {worked['usual']:,.0f} times, and max_num_seqs is {worked['slots']:,.0f}: here "
-        f"{limit} limits, at {worked['limit']:,.0f}.",
-        f"Simulated, {runs['slots']['running']['max']:,.0f} ran at once. On a pool of {256 * BLOCK * 4:,} tokens 100 requests "
-        f"at once led to {runs['memory']['preemptions']:,} preemptions, and all "
+        "requests of the longest allowed length the KV pool would hold. Nothing enforces it. The pool has "
+        f"{worked['blocks']:,.0f} blocks of {format_bytes(worked['block_bytes'])}; requests of "
+        f"{PROMPT + OUTPUT // 2:,} tokens fit {worked['usual']:,.0f} times, and max_num_seqs is "
+        f"{worked['slots']:,.0f}: here {limit} limits, at {worked['limit']:,.0f}.",
+        f"Simulated, {runs['slots']['running']['max']:,.0f} ran at once. On a pool of {256 * BLOCK * 4:,} tokens 100 "
+        f"requests at once led to {runs['memory']['preemptions']:,} preemptions, and all "
         f"{runs['memory']['requests']['finished']} finished.",
     )
 

@@ -41,17 +41,22 @@ def answer(subject: Subject) -> Answer:
         ),
         commands=(
             Command(f"llmsim explain {wide.flags} --only decode --batch {BATCH}", "A decode step of the wide engine"),
-            Command(f"llmsim run scenarios/chat_h100.toml {subject.settings} --set pools.replicas={replicas} --set "
-                    "workload.rate_per_s=15", "The chat of the README on replicas"),
-            Command(f"llmsim run scenarios/chat_h100.toml {wide.settings} --set workload.rate_per_s=15",
-                    "and on the wide engine"),
+            Command(
+                f"llmsim run scenarios/chat_h100.toml {subject.settings} --set pools.replicas={replicas} --set "
+                "workload.rate_per_s=15",
+                "The chat of the README on replicas",
+            ),
+            Command(
+                f"llmsim run scenarios/chat_h100.toml {wide.settings} --set workload.rate_per_s=15",
+                "and on the wide engine",
+            ),
         ),
         pictures=(_picture(wide, replicas, runs),),
         notes=(
-            f"{PROMPT:,} tokens in and {OUTPUT} out; latencies at {format_percent(LOAD)} of the smaller closed-form rate, "
-            f"{rate:.3g} requests/s; throughput with {BATCH} requests in flight for each narrow engine",
+            f"{PROMPT:,} tokens in and {OUTPUT} out; latencies at {format_percent(LOAD)} of the smaller closed-form "
+            f"rate, {rate:.3g} requests/s; throughput with {BATCH} requests in flight for each narrow engine",
         ),
-    )  # fmt: skip
+    )
 
 
 def _wide(subject: Subject) -> Subject:
@@ -132,14 +137,14 @@ def _short(
     winner = "replicas serve" if more > 1 else "the wide engine serves"
     factor = max(more, 1 / more)
     return (
-        f"Tensor parallelism buys latency, replicas buy throughput. On {wide.gpus} GPUs, one engine of TP {wide.gpus} has "
-        f"{latency} TPOT than {replicas} of TP {subject.gpus} at the same load ({format_duration(tpot['wide'])} against "
-        f"{format_duration(tpot['narrow'])}, simulated), because each GPU reads a part of the weights; but not "
-        f"{replicas} times: all-reduces, launches and smaller products stay. Full, {winner} "
+        f"Tensor parallelism buys latency, replicas buy throughput. On {wide.gpus} GPUs, one engine of TP {wide.gpus} "
+        f"has {latency} TPOT than {replicas} of TP {subject.gpus} at the same load ({format_duration(tpot['wide'])} "
+        f"against {format_duration(tpot['narrow'])}, simulated), because each GPU reads a part of the weights; but "
+        f"not {replicas} times: all-reduces, launches and smaller products stay. Full, {winner} "
         f"{format_percent(factor - 1)} more requests a second.",
-        "So: enough tensor parallelism that the model and a useful batch fit and TPOT keeps its limit, then replicas. Stay "
-        f"within a node for tensor parallelism. KV space differs too: {worked['wide_kv']:,.0f} tokens in the wide engine, "
-        f"{worked['narrow_kv']:,.0f} in all the others together.",
+        "So: enough tensor parallelism that the model and a useful batch fit and TPOT keeps its limit, then "
+        f"replicas. Stay within a node for tensor parallelism. KV space differs too: {worked['wide_kv']:,.0f} tokens "
+        f"in the wide engine, {worked['narrow_kv']:,.0f} in all the others together.",
     )
 
 

@@ -30,13 +30,15 @@ def answer(subject: Subject) -> Answer:
         ),
         commands=(
             Command("llmsim run scenarios/agents_prefix_cache.toml", "Agents, most of whose prompt is known"),
-            Command("llmsim run scenarios/agents_prefix_cache.toml --set pools.engine.enable_prefix_caching=false",
-                    "The same without the cache"),
+            Command(
+                "llmsim run scenarios/agents_prefix_cache.toml --set pools.engine.enable_prefix_caching=false",
+                "The same without the cache",
+            ),
             Command("llmsim ask 5", "A chat that sends its history again"),
         ),
         pictures=(_picture(subject),),
         notes=(f"{BATCH} requests always in flight, {SHARED:,} shared and {OWN} own prompt tokens, {OUTPUT} out",),
-    )  # fmt: skip
+    )
 
 
 def _run(subject: Subject, caches: bool, count: int = BATCH, requests_each: int = 5) -> dict[str, Any]:
@@ -80,11 +82,13 @@ def _contrasts(
     return (
         Contrast("hit", "prompt tokens cached", "share", worked["hit"], runs[True]["cached_prompt_share"],
                  "the first ones compute it: those at the start find nothing yet"),
-        Contrast("ttft", "TTFT alone, no cache", "s", worked["prefill_s"], alone[False]["ttft_s"]["p50"], f"{outside} outside"),
+        Contrast("ttft", "TTFT alone, no cache", "s", worked["prefill_s"], alone[False]["ttft_s"]["p50"],
+                 f"{outside} outside"),
         Contrast("cached_ttft", "TTFT alone, cached", "s", worked["cached_s"], alone[True]["ttft_s"]["p50"],
                  f"{outside} outside are what is left"),
         Contrast("rate", "requests/s, no cache", "1/s", worked["rate"], rates[False], "kernels as fitted"),
-        Contrast("cached_rate", "requests/s, cache", "1/s", worked["cached_rate"], rates[True], "decode is what is left"),
+        Contrast("cached_rate", "requests/s, cache", "1/s", worked["cached_rate"], rates[True],
+                 "decode is what is left"),
         Contrast("gain", "throughput gained", "share", worked["gain"], rates[True] / rates[False] - 1,
                  "follows from the two"),
     )  # fmt: skip
@@ -93,8 +97,8 @@ def _contrasts(
 def _short(worked: dict[str, float], runs: dict[bool, dict[str, Any]]) -> tuple[str, ...]:
     gain = runs[True]["request_throughput_per_s"] / runs[False]["request_throughput_per_s"] - 1
     return (
-        f"It saves the prefill of what was computed before, to whole blocks, and nothing of decode. With {SHARED:,} shared "
-        f"of {SHARED + OWN:,} prompt tokens {format_percent(worked['hit'])} hit: prefill falls from "
+        f"It saves the prefill of what was computed before, to whole blocks, and nothing of decode. With {SHARED:,} "
+        f"shared of {SHARED + OWN:,} prompt tokens {format_percent(worked['hit'])} hit: prefill falls from "
         f"{format_duration(worked['prefill_s'])} to {format_duration(worked['cached_s'])}. Throughput gains "
         f"{format_percent(worked['gain'])} by closed form and {format_percent(gain)} simulated, because decode stays; "
         f"without any prefill it would be {format_percent(worked['most'])}.",

@@ -1,4 +1,4 @@
-"""A long prompt with a short answer races a short prompt with a long answer; and a chat that sends its history again."""
+"""A long prompt with a short answer races the opposite, and a chat sends its history again with every turn."""
 
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ def answer(subject: Subject) -> Answer:
             "Cached history holds KV memory, is evicted, and has a time to live at paid APIs",
         ),
         commands=(
-            Command("llmsim ask 5 --accelerator xeon-8480", "A CPU: prefill gains less over decode"),
+            Command("llmsim ask 5 --accelerator m2-ultra", "On a machine with little compute for its bandwidth"),
             Command(
                 f"llmsim explain {subject.flags} --prompt 960 --output 10 --only capacity", "What A costs when full"
             ),
@@ -160,16 +160,16 @@ def _short(worked: dict[str, float], turns: int) -> tuple[str, ...]:
     bill = "prompts" if worked["chat_prefill_s"] > worked["chat_decode_s"] else "answers"
     return (
         f"{first}, {times:.1f} times as fast alone ({format_duration(worked['e2e_a_s'])} against "
-        f"{format_duration(worked['e2e_b_s'])}): prompt tokens are computed together, output tokens one after another. A "
-        f"is first wherever prefill is more than {worked['crossover']:.2f} times as fast as decode, token for token; here "
-        f"it is {worked['ratio']:,.0f} times. With {BATCH} requests at once output tokens share the reading of weights: A "
-        f"then takes {format_duration(worked['cost_a_s'])} of GPU time and B {format_duration(worked['cost_b_s'])}, so "
-        f"{first} {twist}.",
-        f"A chat of {turns} turns that sends its history with each computes {worked['resent_tokens']:,.0f} prompt tokens, "
-        f"{worked['resent_factor']:.0f} for each one the user wrote, growing with the square of the turns. It feels bound "
-        f"by decode, but most of its GPU time goes to {bill} ({format_duration(worked['chat_prefill_s'])} against "
-        f"{format_duration(worked['chat_decode_s'])}). A prefix cache takes the history away if the next turn finds the "
-        "replica that has it.",
+        f"{format_duration(worked['e2e_b_s'])}): prompt tokens are computed together, output tokens one after "
+        f"another. A is first wherever prefill is more than {worked['crossover']:.2f} times as fast as decode, token "
+        f"for token; here it is {worked['ratio']:,.0f} times. With {BATCH} requests at once output tokens share the "
+        f"reading of weights: A then takes {format_duration(worked['cost_a_s'])} of GPU time and B "
+        f"{format_duration(worked['cost_b_s'])}, so {first} {twist}.",
+        f"A chat of {turns} turns that sends its history with each computes {worked['resent_tokens']:,.0f} prompt "
+        f"tokens, {worked['resent_factor']:.0f} for each one the user wrote, growing with the square of the turns. It "
+        f"feels bound by decode, but most of its GPU time goes to {bill} ({format_duration(worked['chat_prefill_s'])} "
+        f"against {format_duration(worked['chat_decode_s'])}). A prefix cache takes the history away if the next turn "
+        "finds the replica that has it.",
     )
 
 
@@ -179,8 +179,8 @@ def _picture() -> Picture:
     times = [[latency_s(p / (ratio * decode_per_s), 1 / decode_per_s, o) for ratio in ratios] for p, o in (A, B)]
     return Picture(
         "Which finishes first",
-        f"Alone, at {decode_per_s:.0f} output tokens a second, over the ratio of prefill to decode rate: a laptop has 3 to "
-        "10, a GPU some hundreds.",
+        f"Alone, at {decode_per_s:.0f} output tokens a second, over the ratio of prefill to decode rate: a laptop has "
+        "3 to 10, a GPU some hundreds.",
         "prefill rate over decode rate",
         "E2E (s)",
         (

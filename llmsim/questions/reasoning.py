@@ -30,15 +30,19 @@ def answer(subject: Subject) -> Answer:
             "History usually drops the hidden tokens, so the next turn's prefix ends before them",
         ),
         commands=(
-            Command(f"llmsim explain {subject.flags} --only decode --batch {BATCH} --prompt {PROMPT} --output {2 * hidden}",
-                    "A decode step in the middle of reasoning"),
-            Command(f"llmsim explain {subject.flags} --only capacity --prompt {PROMPT} --output {hidden + ANSWER}",
-                    "Capacity with such outputs"),
+            Command(
+                f"llmsim explain {subject.flags} --only decode --batch {BATCH} --prompt {PROMPT} --output {2 * hidden}",
+                "A decode step in the middle of reasoning",
+            ),
+            Command(
+                f"llmsim explain {subject.flags} --only capacity --prompt {PROMPT} --output {hidden + ANSWER}",
+                "Capacity with such outputs",
+            ),
             Command("llmsim catalog workloads reasoning", "Measured lengths of a reasoning workload"),
         ),
         pictures=(_picture(subject),),
         notes=(f"{PROMPT:,} tokens in, {hidden:,} hidden and {ANSWER} of answer; {BATCH} requests always in flight",),
-    )  # fmt: skip
+    )
 
 
 def _arithmetic(subject: Subject, hidden: int) -> tuple[Line, ...]:
@@ -59,7 +63,8 @@ def _arithmetic(subject: Subject, hidden: int) -> tuple[Line, ...]:
         lines += [
             Line(f"{key}_request_s", f"engine time of a request {label}", found.request_s, "s",
                  "prompt + (output - 1) * step / batch", terms),
-            Line(f"{key}_held", f"requests in the KV pool {label}", pool / mean_tokens, "", "pool / (prompt + output / 2)",
+            Line(f"{key}_held", f"requests in the KV pool {label}", pool / mean_tokens, "",
+                 "pool / (prompt + output / 2)",
                  {"pool": pool, "prompt": PROMPT, "output": output}),
         ]  # fmt: skip
     times = {each.key: each.value for each in lines}
@@ -83,8 +88,10 @@ def _contrasts(
                  f"TTFT among others and {request_overhead(subject)} outside; a larger batch steps slower"),
         Contrast("plain", "requests/s without reasoning", "1/s", 1 / worked["plain_request_s"], rate[0],
                  "kernels as fitted; a short run with start and end"),
-        Contrast("thinking", "requests/s with reasoning", "1/s", 1 / worked["thinking_request_s"], rate[hidden], "the same"),
-        Contrast("factor", "times the engine time", "", worked["factor"], rate[0] / rate[hidden], "follows from the two"),
+        Contrast("thinking", "requests/s with reasoning", "1/s", 1 / worked["thinking_request_s"], rate[hidden],
+                 "the same"),
+        Contrast("factor", "times the engine time", "", worked["factor"], rate[0] / rate[hidden],
+                 "follows from the two"),
     )  # fmt: skip
 
 
@@ -93,14 +100,14 @@ def _short(subject: Subject, worked: dict[str, float], runs: dict[int, dict[str,
     tokens = (hidden + ANSWER) / ANSWER
     fewer = "less, because prompts cost the same" if factor < tokens else "more, because the context grows too"
     return (
-        f"Everything moves to decode. The first token that anyone reads comes after TTFT and all hidden tokens: "
+        "Everything moves to decode. The first token that anyone reads comes after TTFT and all hidden tokens: "
         f"{format_duration(worked['answer_s'])} for {hidden:,} of them, of which prefill is "
-        f"{format_percent(worked['ttft_s'] / worked['answer_s'])}. A request takes {worked['factor']:.1f} times the engine "
-        f"time by closed form and {factor:.1f} times simulated; its output tokens grew {tokens:.0f} times. That is "
-        f"{fewer}.",
-        f"It holds its KV cache all that time and grows: {worked['thinking_held']:,.0f} requests fit at once instead of "
-        f"{worked['plain_held']:,.0f}. So buy bandwidth and KV memory, not FLOP/s; set a limit on time to the answer, not on "
-        "TTFT; cap the budget of hidden tokens.",
+        f"{format_percent(worked['ttft_s'] / worked['answer_s'])}. A request takes {worked['factor']:.1f} times the "
+        f"engine time by closed form and {factor:.1f} times simulated; its output tokens grew {tokens:.0f} times. "
+        f"That is {fewer}.",
+        f"It holds its KV cache all that time and grows: {worked['thinking_held']:,.0f} requests fit at once instead "
+        f"of {worked['plain_held']:,.0f}. So buy bandwidth and KV memory, not FLOP/s; set a limit on time to the "
+        "answer, not on TTFT; cap the budget of hidden tokens.",
     )
 
 

@@ -34,15 +34,21 @@ def answer(subject: Subject) -> Answer:
             "Percentiles near saturation need thousands of requests",
         ),
         commands=(
-            Command("llmsim run scenarios/load_generator_limit.toml --set workload.requests=2000",
-                    "A load test beyond saturation"),
-            Command("llmsim run scenarios/chat_h100.toml --set workload.rate_per_s=25", "The chat of the README, overloaded"),
+            Command(
+                "llmsim run scenarios/load_generator_limit.toml --set workload.requests=2000",
+                "A load test beyond saturation",
+            ),
+            Command(
+                "llmsim run scenarios/chat_h100.toml --set workload.rate_per_s=25", "The chat of the README, overloaded"
+            ),
             Command("llmsim capacity scenarios/chat_h100.toml --replications 2", "Where the SLO breaks, and why"),
         ),
         pictures=(_picture(subject, runs),),
-        notes=(f"{PROMPT} tokens in, {OUTPUT} out, {SLOTS} slots, {REQUESTS} Poisson arrivals a load; load 1 is what a "
-               f"closed loop of {SLOTS} requests got, {served:.3g} requests/s",),
-    )  # fmt: skip
+        notes=(
+            f"{PROMPT} tokens in, {OUTPUT} out, {SLOTS} slots, {REQUESTS} Poisson arrivals a load; load 1 is what a "
+            f"closed loop of {SLOTS} requests got, {served:.3g} requests/s",
+        ),
+    )
 
 
 def _run(subject: Subject, scheduler: VllmScheduler, rate_per_s: float) -> dict[str, Any]:
@@ -114,13 +120,13 @@ def _short(runs: dict[float, dict[str, Any]], served: float) -> tuple[str, ...]:
     low, near, over = (runs[load]["ttft_s"]["p99"] for load in (LOADS[0], LOADS[-2], LOADS[-1]))
     tpot = [runs[load]["tpot_s"]["mean"] for load in (LOADS[0], LOADS[-1])]
     return (
-        f"TTFT is queue plus prefill, and a queue grows like 1 / (1 - load). While slots are free a request waits for the "
-        f"next iteration only; once all {SLOTS} are taken it waits until another one ends. TTFT p99 is "
+        "TTFT is queue plus prefill, and a queue grows like 1 / (1 - load). While slots are free a request waits for "
+        f"the next iteration only; once all {SLOTS} are taken it waits until another one ends. TTFT p99 is "
         f"{format_duration(low)} at {format_percent(LOADS[0])} of {served:.3g} requests/s, {format_duration(near)} at "
-        f"{format_percent(LOADS[-2])}, {format_duration(over)} at {format_percent(LOADS[-1])}, where more comes than leaves and "
-        "the wait is as long as the test.",
-        f"TPOT does not show it: it goes from {format_duration(tpot[0])} to {format_duration(tpot[1])}, because slots bound "
-        "the batch. So watch the queue, keep load well below 1 at the peak, and shed or scale before it.",
+        f"{format_percent(LOADS[-2])}, {format_duration(over)} at {format_percent(LOADS[-1])}, where more comes than "
+        "leaves and the wait is as long as the test.",
+        f"TPOT does not show it: it goes from {format_duration(tpot[0])} to {format_duration(tpot[1])}, because slots "
+        "bound the batch. So watch the queue, keep load well below 1 at the peak, and shed or scale before it.",
     )
 
 

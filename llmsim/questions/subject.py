@@ -176,8 +176,8 @@ def subject_of(model: str, accelerator: str, fp8: bool = False) -> Subject:
         raise refusal or ScenarioError(f"{model} does not fit on {accelerator}")
     if kept.longest < LEAST_LENGTH:
         raise ScenarioError(
-            f"{kept.described}: a request may have {kept.longest:,} tokens, and the questions are about {LEAST_LENGTH:,} "
-            "or more; take a larger accelerator"
+            f"{kept.described}: a request may have {kept.longest:,} tokens, and the questions are about "
+            f"{LEAST_LENGTH:,} or more; take a larger accelerator"
         )
     return replace(kept, notes=tuple(_notes(kept, fp8)))
 

@@ -28,22 +28,32 @@ def answer(subject: Subject) -> Answer:
         arithmetic=_arithmetic(subject, prompt, closed, knee),
         contrasts=_contrasts(closed, runs),
         pitfalls=(
-            "It bounds tokens of an iteration, prompts and decodes together, not requests (max_num_seqs) and not length",
+            "It bounds tokens of an iteration, prompts and decodes together, not requests (max_num_seqs) and not "
+            "length",
             "Its activations take memory: a large budget shrinks the KV pool",
             "A budget below the knee makes prefill bound by memory: slower and no smoother",
             "Chunks read the keys and values of the chunks before them again: small ones repeat that more often",
             "Without chunked prefill it must hold the longest prompt",
         ),
         commands=(
-            Command("llmsim sweep scenarios/chat_h100.toml --grid pools.engine.scheduler.max_num_batched_tokens=1024,2048,8192 "
-                    "--set workload.requests=300 --metric itl_s.p99", "The same as a sweep on the chat of the README"),
-            Command(f"llmsim explain {subject.flags} --only memory --max-num-batched-tokens 16384", "What it costs in memory"),
+            Command(
+                "llmsim sweep scenarios/chat_h100.toml --grid "
+                "pools.engine.scheduler.max_num_batched_tokens=1024,2048,8192 --set workload.requests=300 --metric "
+                "itl_s.p99",
+                "The same as a sweep on the chat of the README",
+            ),
+            Command(
+                f"llmsim explain {subject.flags} --only memory --max-num-batched-tokens 16384",
+                "What it costs in memory",
+            ),
             Command("llmsim ask 6", "What users notice of it"),
         ),
         pictures=(_picture(closed, runs),),
-        notes=(f"Prompts of {prompt:,} tokens, {OUTPUT} out, {REQUESTS} Poisson arrivals at {rate_per_s:.3g} requests/s, "
-               f"{format_percent(LOAD)} of the closed form's, max_num_seqs 128; vLLM's default here is {default:,} tokens",),
-    )  # fmt: skip
+        notes=(
+            f"Prompts of {prompt:,} tokens, {OUTPUT} out, {REQUESTS} Poisson arrivals at {rate_per_s:.3g} requests/s, "
+            f"{format_percent(LOAD)} of the closed form's, max_num_seqs 128; vLLM's default here is {default:,} tokens",
+        ),
+    )
 
 
 def _closed(subject: Subject, prompt: int, budget: int) -> tuple[float, float]:
@@ -111,13 +121,13 @@ def _short(
         else ""
     )
     return (
-        "It is the token budget of an iteration: running requests take one each, chunks of waiting prompts fill the rest. "
-        f"A large budget finishes prompts in few iterations, but every stream waits for the whole iteration: with "
-        f"{large:,} a gap is {format_duration(gaps[large])} at p99, with {small:,} {format_duration(gaps[small])} "
-        f"(simulated). The lowest median TTFT here has {best:,}: {format_duration(first[best])}; {small:,} has "
-        f"{format_duration(first[small])}.{floor}",
-        f"Set it from the gap you allow: the largest budget whose full iteration is shorter than that. vLLM's API server "
-        f"takes {default:,} on this accelerator.",
+        "It is the token budget of an iteration: running requests take one each, chunks of waiting prompts fill the "
+        "rest. A large budget finishes prompts in few iterations, but every stream waits for the whole iteration: "
+        f"with {large:,} a gap is {format_duration(gaps[large])} at p99, with {small:,} "
+        f"{format_duration(gaps[small])} (simulated). The lowest median TTFT here has {best:,}: "
+        f"{format_duration(first[best])}; {small:,} has {format_duration(first[small])}.{floor}",
+        "Set it from the gap you allow: the largest budget whose full iteration is shorter than that. vLLM's API "
+        f"server takes {default:,} on this accelerator.",
     )
 
 

@@ -34,7 +34,7 @@ def answer(subject: Subject) -> Answer:
         commands=(
             Command(f"llmsim explain {subject.flags} --ideal --only decode --batch 256", "A decode step of 256"),
             Command(f"llmsim explain {subject.flags} --only prefill --prompt 200", "A prompt below the knee"),
-            Command("llmsim ask 3 --accelerator l4", "A machine with a higher ridge"),
+            Command("llmsim ask 3 --accelerator l4", "On an L4"),
         ),
         pictures=(_picture(subject),),
         notes=(f"The changed machines serve one request of {_long(subject):,} tokens in and {OUTPUT} out, alone",),
@@ -69,7 +69,7 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
     ]  # fmt: skip
     knee = knee_tokens(cost)
     if knee is not None:
-        lines.append(Line("knee_tokens", "prompts bound by compute from", knee, "tokens"))
+        lines.append(Line("knee_tokens", "prompts bound by compute from (tokens)", knee, "tokens"))
     return tuple(lines)
 
 

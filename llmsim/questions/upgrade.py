@@ -31,7 +31,8 @@ def answer(subject: Subject) -> Answer:
         arithmetic=arithmetic,
         contrasts=_contrasts(subject, worked),
         pitfalls=(
-            "Compare A with A first: that is the noise; interleave pairs (ABBA), discard warm-up, fix clocks and versions",
+            "Compare A with A first: that is the noise; interleave pairs (ABBA), discard warm-up, fix clocks and "
+            "versions",
             "Report the ratio with its interval, and the cost of being wrong, not a p-value alone",
             "Look at p50 and p99 of TTFT and TPOT, throughput within the SLO, memory, errors, and equality of outputs",
             "960 tokens may fit a tile of the new kernel: try other lengths and batches",
@@ -39,15 +40,22 @@ def answer(subject: Subject) -> Answer:
             "Free and neutral elsewhere may ship behind a canary with a way back, if that is argued",
         ),
         commands=(
-            Command("llmsim compare scenarios/chat_h100.toml scenarios/chat_h100.toml --noise 0.03 --pairs 6 "
-                    "--set workload.requests=200 --false-alarms", "A against A: how often noise alone looks like a change"),
-            Command(f"llmsim explain {subject.flags} --prompt {PROMPT} --output 200 --only prefill",
-                    "What prefill is made of"),
+            Command(
+                "llmsim compare scenarios/chat_h100.toml scenarios/chat_h100.toml --noise 0.03 --pairs 6 "
+                "--set workload.requests=200 --false-alarms",
+                "A against A: how often noise alone looks like a change",
+            ),
+            Command(
+                f"llmsim explain {subject.flags} --prompt {PROMPT} --output 200 --only prefill",
+                "What prefill is made of",
+            ),
         ),
         pictures=(_picture(),),
-        notes=(f"The queue: {REQUESTS:,} Poisson arrivals of prompts of {PROMPT} tokens, one after another on the engine, "
-               f"at {format_percent(LOAD)} of what it serves; the same arrivals for both",),
-    )  # fmt: skip
+        notes=(
+            f"The queue: {REQUESTS:,} Poisson arrivals of prompts of {PROMPT} tokens, one after another on the engine, "
+            f"at {format_percent(LOAD)} of what it serves; the same arrivals for both",
+        ),
+    )
 
 
 def _arithmetic(subject: Subject) -> tuple[Line, ...]:
@@ -103,12 +111,14 @@ def _contrasts(subject: Subject, worked: dict[str, float]) -> tuple[Contrast, ..
         Contrast("power", f"{pairs} pairs see a real 5 %", "share", power, float(np.mean(t > critical)),
                  f"{DRAWS // 4:,} paired t tests drawn"),
         *(
-            Contrast(f"e2e_{output}", f"E2E gained, {output} out", "share", FASTER * worked[f"share_{output}"], e2e[output],
+            Contrast(f"e2e_{output}", f"E2E gained, {output} out", "share", FASTER * worked[f"share_{output}"],
+                     e2e[output],
                      "5 % of prefill's part of E2E, of which the rest of TTFT and decode leave less")
             for output in OUTPUTS
         ),
         Contrast("wait", "wait at load 0.9", "s", by_law, before.wait_s,
-                 f"M/D/1 with the simulated {format_duration(before.service_s)} a prompt; {REQUESTS:,} arrivals are few "
+                 f"M/D/1 with the simulated {format_duration(before.service_s)} a prompt; {REQUESTS:,} arrivals are "
+                 "few "
                  "at this load"),
         Contrast("wait_fall", "the wait falls by", "share", worked["wait_fall"], 1 - after.wait_s / before.wait_s,
                  "the same arrivals, so that their luck cancels"),
@@ -184,16 +194,16 @@ def _e2e_gain(subject: Subject, output: int) -> float:
 
 def _short(worked: dict[str, float]) -> tuple[str, ...]:
     return (
-        f"Not on that evidence. If runs vary by {format_percent(RUN_CV)}, one run against one differs with a "
-        f"standard deviation of {format_percent(worked['deviation'])}: {format_percent(worked['luck'])} of such pairs show "
-        f"5 % with no change at all. {worked['pairs']:.0f} interleaved pairs see a real 5 % in four of five cases, "
-        f"{worked['pairs_for_2']:.0f} a real 2 %. Fix versions and clocks, warm up, compare A with A, then pairs; report "
-        "the ratio with its interval.",
-        f"And what is it worth? Prefill of {PROMPT} tokens is {format_percent(worked['share_10'])} of a request with 10 "
-        f"tokens of answer and {format_percent(worked['share_200'])} of one with 200, so 5 % of it is "
-        f"{format_percent(FASTER * worked['share_200'])} of the latter. Where prompts queue it is amplified: at load 0.9 the "
-        f"wait falls by {format_percent(worked['wait_fall'])}. So state it as requests a second within the SLO, and check "
-        "other lengths, p99, memory and outputs before shipping behind a canary.",
+        f"Not on that evidence. If runs vary by {format_percent(RUN_CV)}, one run against one differs with a standard "
+        f"deviation of {format_percent(worked['deviation'])}: {format_percent(worked['luck'])} of such pairs show 5 % "
+        f"with no change at all. {worked['pairs']:.0f} interleaved pairs see a real 5 % in four of five cases, "
+        f"{worked['pairs_for_2']:.0f} a real 2 %. Fix versions and clocks, warm up, compare A with A, then pairs; "
+        "report the ratio with its interval.",
+        f"And what is it worth? Prefill of {PROMPT} tokens is {format_percent(worked['share_10'])} of a request with "
+        f"10 tokens of answer and {format_percent(worked['share_200'])} of one with 200, so 5 % of it is "
+        f"{format_percent(FASTER * worked['share_200'])} of the latter. Where prompts queue it is amplified: at load "
+        f"0.9 the wait falls by {format_percent(worked['wait_fall'])}. So state it as requests a second within the "
+        "SLO, and check other lengths, p99, memory and outputs before shipping behind a canary.",
     )
 
 
@@ -208,8 +218,8 @@ def _picture() -> Picture:
     )  # fmt: skip
     return Picture(
         "What no change at all looks like",
-        "The density of the gain that is measured when nothing changed, with runs that vary by 3 %. Right of the dashed "
-        "line one would read 5 % or more.",
+        "The density of the gain that is measured when nothing changed, with runs that vary by 3 %. Right of the "
+        "dashed line one would read 5 % or more.",
         "gain measured (%)",
         "density",
         series,

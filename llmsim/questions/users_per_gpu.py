@@ -33,14 +33,18 @@ def answer(subject: Subject) -> Answer:
         ),
         commands=(
             Command("llmsim capacity scenarios/chat_h100.toml --replications 2", "The highest rate that keeps an SLO"),
-            Command(f"llmsim explain {subject.flags} --only capacity --prompt {PROMPT} --output {OUTPUT}",
-                    "The same arithmetic with the full cost model"),
+            Command(
+                f"llmsim explain {subject.flags} --only capacity --prompt {PROMPT} --output {OUTPUT}",
+                "The same arithmetic with the full cost model",
+            ),
             Command("llmsim ask 19", "How much room to leave"),
         ),
         pictures=(_picture(worked, runs),),
-        notes=(f"{PROMPT:,} tokens in, {OUTPUT} out, {THINK_S:.0f} s of thinking on average (exponential), TPOT limit "
-               f"{format_duration(TPOT_S)}; simulated with {REQUESTS} Poisson arrivals a load",),
-    )  # fmt: skip
+        notes=(
+            f"{PROMPT:,} tokens in, {OUTPUT} out, {THINK_S:.0f} s of thinking on average (exponential), TPOT limit "
+            f"{format_duration(TPOT_S)}; simulated with {REQUESTS} Poisson arrivals a load",
+        ),
+    )
 
 
 def _arithmetic(subject: Subject) -> tuple[Line, ...]:
@@ -86,7 +90,7 @@ def _contrasts(worked: dict[str, float], runs: dict[float, dict[str, Any]]) -> t
         verdict = "kept" if p99 <= TPOT_S else "missed"
         found.append(
             Contrast(f"tpot_{share}", f"TPOT p99 at {format_percent(share)}", "s", None, p99,
-                     f"{verdict}; TTFT p99 {format_duration(run['ttft_s']['p99'])}, {run['running']['mean']:.0f} run at once")
+                     f"{verdict}; TTFT p99 {format_duration(run['ttft_s']['p99'])}, {run['running']['mean']:.0f} run")
         )  # fmt: skip
     return tuple(found)
 
@@ -98,15 +102,16 @@ def _short(subject: Subject, worked: dict[str, float], runs: dict[float, dict[st
         best = max(kept)
         users = interactive_users(best * worked["rate"], runs[best]["e2e_s"]["mean"], THINK_S) / subject.gpus
         simulated = (
-            f"Simulated, {format_percent(best)} of that rate keeps TPOT p99 under {format_duration(TPOT_S)} and TTFT p99 "
-            f"under {format_duration(TTFT_S)}: {users:,.0f} users a GPU."
+            f"Simulated, {format_percent(best)} of that rate keeps TPOT p99 under {format_duration(TPOT_S)} and TTFT "
+            f"p99 under {format_duration(TTFT_S)}: {users:,.0f} users a GPU."
         )
     per_user = THINK_S + worked["response_s"]
     return (
-        f"Three steps. How many sequences decode at once within the limit on TPOT: {worked['batch']:.0f}. What that serves: "
-        f"{worked['rate']:.3g} requests a second, prompts included. How often a user asks: every {per_user:.0f} s, of "
-        f"which {format_duration(worked['response_s'])} is the answer. By Little's law {worked['users_per_gpu']:,.0f} users "
-        f"a GPU, of whom only {worked['batch'] / subject.gpus:.0f} are being answered at any moment. {simulated}",
+        f"Three steps. How many sequences decode at once within the limit on TPOT: {worked['batch']:.0f}. What that "
+        f"serves: {worked['rate']:.3g} requests a second, prompts included. How often a user asks: every "
+        f"{per_user:.0f} s, of which {format_duration(worked['response_s'])} is the answer. By Little's law "
+        f"{worked['users_per_gpu']:,.0f} users a GPU, of whom only {worked['batch'] / subject.gpus:.0f} are being "
+        f"answered at any moment. {simulated}",
     )
 
 

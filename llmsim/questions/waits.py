@@ -44,18 +44,23 @@ def answer(subject: Subject) -> Answer:
             "Faster than twice the speed of reading is not seen by readers, but paid for",
         ),
         commands=(
-            Command("llmsim run scenarios/chat_h100.toml --set pools.engine.scheduler.max_num_batched_tokens=1024",
-                    "Smaller chunks on the chat of the README"),
-            Command("llmsim why scenarios/chat_h100.toml --metric tpot --set workload.requests=500",
-                    "What the slowest streams wait for"),
+            Command(
+                "llmsim run scenarios/chat_h100.toml --set pools.engine.scheduler.max_num_batched_tokens=1024",
+                "Smaller chunks on the chat of the README",
+            ),
+            Command(
+                "llmsim why scenarios/chat_h100.toml --metric tpot --set workload.requests=500",
+                "What the slowest streams wait for",
+            ),
             Command("llmsim ask 12", "The chunk budget on its own"),
         ),
         pictures=(_picture(subject, runs),),
         notes=(
-            f"Simulated: {REQUESTS} requests, prompts of {PROMPT:,} tokens on average (p99 four times that), {OUTPUT} out, at "
-            f"{format_percent(LOAD)} of what the closed form serves, {rate_per_s:.3g} a second; the same for each scheduler",
+            f"Simulated: {REQUESTS} requests, prompts of {PROMPT:,} tokens on average (p99 four times that), {OUTPUT} "
+            f"out, at {format_percent(LOAD)} of what the closed form serves, {rate_per_s:.3g} a second; the same for "
+            "each scheduler",
         ),
-    )  # fmt: skip
+    )
 
 
 def _schedulers(subject: Subject) -> dict[str, SchedulerSpec]:
@@ -83,7 +88,8 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
     return (
         ttft,
         step,
-        Line("e2e_s", f"E2E of {OUTPUT} tokens: the wait without streaming", e2e, "s", "ttft + (output - 1) * tpot", terms),
+        Line("e2e_s", f"E2E of {OUTPUT} tokens: the wait without streaming", e2e, "s", "ttft + (output - 1) * tpot",
+             terms),
         Line("hidden", "of it hidden by streaming", 1 - ttft.value / e2e, "share", "1 - ttft / e2e",
              {"ttft": ttft.value, "e2e": e2e}),
         Line("reading", "a reader's tokens a second", read, "1/s", "250 / 60 / 0.75"),
@@ -130,10 +136,10 @@ def _short(worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[s
         else f"Here {soonest} has both the lowest median TTFT and the smallest gaps at p99."
     )
     return (
-        "The wait for the first token (TTFT) and the waits between tokens (TPOT, and its jitter). Streaming turns the wait "
-        f"one feels from the whole answer, {format_duration(worked['e2e_s'])} for {OUTPUT} tokens, into TTFT, "
-        f"{format_duration(worked['ttft_s'])}. So TTFT matters most, as long as tokens come faster than one reads: "
-        f"{worked['reading']:.1f} a second. Here they come {worked['faster']:.1f} times that, {pace} reading.",
+        "The wait for the first token (TTFT) and the waits between tokens (TPOT, and its jitter). Streaming turns "
+        f"the wait one feels from the whole answer, {format_duration(worked['e2e_s'])} for {OUTPUT} tokens, into "
+        f"TTFT, {format_duration(worked['ttft_s'])}. So TTFT matters most, as long as tokens come faster than one "
+        f"reads: {worked['reading']:.1f} a second. Here they come {worked['faster']:.1f} times that, {pace} reading.",
         traded + " A reasoning model streams what nobody reads: its first wait is TTFT and all hidden tokens, "
         f"{format_duration(worked['answer_s'])} for {HIDDEN:,}.",
     )
@@ -144,7 +150,8 @@ def _picture(subject: Subject, runs: dict[str, dict[str, Any]]) -> Picture:
     series = tuple(
         Series(label, names, tuple(1e3 * runs[name][metric][statistic] for name in names), "bars")
         for label, metric, statistic in (
-            ("TTFT p50", "ttft_s", "p50"), ("TTFT p99", "ttft_s", "p99"), ("gap p99", "itl_s", "p99"), ("longest gap", "itl_s", "max"),
+            ("TTFT p50", "ttft_s", "p50"), ("TTFT p99", "ttft_s", "p99"), ("gap p99", "itl_s", "p99"), ("longest gap",
+                                                                                                        "itl_s", "max"),
         )
     )  # fmt: skip
     return Picture("One trace, three schedulers", "The same requests, simulated.", "scheduler", "time (ms)", series)

@@ -1,8 +1,11 @@
 """A question and its answer as one HTML page that needs nothing else."""
 
 import json
+import math
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
@@ -64,10 +67,26 @@ def draw(picture: Picture) -> go.Figure:
                 marker={"color": colour, "size": 9},
             )
     for place, text in picture.marks:
-        figure.add_vline(x=place, line={"color": MUTED, "dash": "dash", "width": 1}, annotation_text=text)
-    figure.update_xaxes(title_text=picture.x_label, type="log" if picture.log_x else None, hoverformat=".4g")
-    figure.update_yaxes(title_text=picture.y_label, type="log" if picture.log_y else None, hoverformat=".4g")
+        figure.add_vline(x=place, line={"color": MUTED, "dash": "dash", "width": 1})
+        at = math.log10(place) if picture.log_x else place  # plotly places texts, unlike lines, by the logarithm
+        figure.add_annotation(x=at, y=1, yref="paper", yanchor="bottom", text=text, showarrow=False)
+    figure.update_xaxes(title_text=picture.x_label, **_axis([each.x for each in picture.series], picture.log_x))
+    figure.update_yaxes(title_text=picture.y_label, **_axis([each.y for each in picture.series], picture.log_y))
     return figure
+
+
+def _axis(values: Sequence[Sequence[float] | Sequence[str]], log: bool) -> dict[str, Any]:
+    """The kind of an axis and its ticks: on a logarithmic one 1, 2 and 5 of each decade, or 1 where there are many."""
+    numbers = [each for series in values for each in series if not isinstance(each, str)]
+    if not numbers:
+        return {"type": "category"}
+    axis = {"type": "linear", "tickformat": ",.12~g", "hoverformat": ".4g"}
+    if not log:
+        return axis
+    low, high = math.log10(min(numbers)), math.log10(max(numbers))
+    steps = (1, 2, 5) if high - low < 2.5 else (1,)
+    ticks = [step * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for step in steps]
+    return {**axis, "type": "log", "tickvals": ticks}
 
 
 def _picture(name: str, picture: Picture) -> str:
