@@ -1,5 +1,6 @@
 """What a replica does whose slots are always full: a closed form over any cost model."""
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from llmsim.closed_form.iterations import decodes, prompts
@@ -47,10 +48,11 @@ def sequences_for(
 
     The inverse of ``saturated``: the slots that are taken at a load, queues aside.
     """
-    for sequences in range(1, most):
-        if rate_per_s * saturated(cost, deployment, prompt_tokens, output_tokens, sequences).request_s <= 1:
-            return sequences
-    return most
+
+    def enough(sequences: int) -> bool:
+        return rate_per_s * saturated(cost, deployment, prompt_tokens, output_tokens, sequences).request_s <= 1
+
+    return bisect_left(range(1, most), True, key=enough) + 1
 
 
 def _prompt_s(cost: CostModel, deployment: Deployment, tokens: int) -> float:

@@ -102,10 +102,10 @@ def _arithmetic(pair: Pair) -> tuple[Line, ...]:
         ]  # fmt: skip
     moe = pair.experts.model.moe
     if moe is not None:
-        for batch in (1, BATCH):
+        for batch, tokens in ((1, "1 token visits"), (BATCH, f"{BATCH} tokens visit")):
             touched = float(experts_touched(pair.experts.deployment(), batch))
             lines.append(
-                Line(f"touched_{batch}", f"experts of a layer that {batch} token{'s' * (batch > 1)} visit", touched, "",
+                Line(f"touched_{batch}", f"experts of a layer that {tokens}", touched, "",
                      "experts * (1 - (1 - chosen / experts)**tokens)",
                      {"experts": moe.num_experts, "chosen": moe.num_experts_per_tok, "tokens": batch})
             )  # fmt: skip

@@ -124,7 +124,8 @@ def _contrasts(subject: Subject, document: int, worked: dict[str, float]) -> tup
         for start in range(0, document, CHUNK)
     ]
     again = cost.step(prompts(1, QUESTION, document + OUTPUT, window)).latency_s
-    reach, overhead = kernels_reach(subject, document), request_overhead(subject)
+    overhead = request_overhead(subject)
+    reach = f"{kernels_reach(subject.deployment(), document)}; {overhead} outside the engine"
     step_why = "kernels as fitted, launches and the host, not 0.65 of bandwidth for all"
     return (
         Contrast("ttft", f"TTFT, {document:,} tokens, alone", "s", worked["prefill_s"], mean(alone, "ttft"), reach),
@@ -140,7 +141,8 @@ def _contrasts(subject: Subject, document: int, worked: dict[str, float]) -> tup
                  "one iteration holds the whole document; all streams stand still"),
         Contrast("chunked_gap", f"the same in chunks of {CHUNK:,}", "s", max(chunks), chunked.longest_gap_s,
                  "an iteration is one chunk beside the decodes"),
-        Contrast("whole_ttft", "document's TTFT among the chats, whole", "s", at_once, whole.ttft_s, reach),
+        Contrast("whole_ttft", "document's TTFT among the chats, whole", "s", at_once, whole.ttft_s,
+                 f"the iteration under way ends first; {reach}"),
         Contrast("chunked_ttft", "the same in chunks", "s", sum(chunks), chunked.ttft_s,
                  "chunks do not help the document itself"),
     )  # fmt: skip
@@ -177,13 +179,14 @@ def _short(subject: Subject, document: int, worked: dict[str, float]) -> tuple[s
     limit = bound(subject.deployment(), prompts(1, document, window=window))
     of_step = bound(subject.deployment(), decodes(1, document, window))
     slower = worked["tpot_s"] / worked["short_tpot_s"] - 1
+    longer = worked["prefill_s"] / worked["short_prefill_s"]
     return (
         f"Before the first token the whole document is computed (prefill): {document:,} tokens take "
         f"{format_duration(worked['prefill_s'])} here, bound by {limit}, and "
         f"{format_percent(worked['attention_share'])} of the work is attention, which grows with the square of the "
         f"length. Each token after it reads the weights and the KV cache once, bound by {of_step}: "
-        f"{format_duration(worked['tpot_s'])}, only {format_percent(slower)} more than after {SHORT:,} tokens. So the "
-        f"wait grows with the document, the writing hardly does.",
+        f"{format_duration(worked['tpot_s'])}, {format_percent(slower)} more than after {SHORT:,} tokens. So the wait "
+        f"grows {longer:.0f} times from {SHORT:,} to {document:,} tokens, the time of a token {1 + slower:.2f} times.",
         "What helps: a prefix cache for the next question on the same document, more compute for prefill (tensor "
         "parallelism, fp8, a faster GPU), less text (retrieval, parts in parallel). Under load, look at the queue "
         "first; chunked prefill protects the other users.",

@@ -6,7 +6,7 @@ from llmsim.closed_form import Line, decodes, prompts, saturated
 from llmsim.model import dtype_bytes
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject
-from llmsim.questions.worked import ENVELOPE, decode_line, full, mean
+from llmsim.questions.worked import ENVELOPE, decode_line, full, kernels_reach, mean
 from llmsim.units import format_percent
 
 PROMPT, OUTPUT, BATCH = 1800, 200, 64
@@ -29,9 +29,10 @@ class Found(NamedTuple):
     """Of the time of a full engine, by closed form."""
     kv_tokens: int
     ttft_s: float
+    """Alone, as the next two simulated; without the time outside the engine."""
     tpot_s: float
     served_per_s: float
-    """Three figures of simulations; TTFT without the time outside the engine."""
+    reach: str
 
 
 def answer(subject: Subject) -> Answer:
@@ -94,6 +95,7 @@ def _found(subject: Subject, way: Way) -> Found:
         kv_tokens=deployment.ledger().kv_tokens,
         ttft_s=mean(alone, "ttft") - subject.accelerator.efficiency.request_s,
         tpot_s=mean(alone, "tpot"),
+        reach=kernels_reach(deployment, PROMPT),
         served_per_s=full(subject, BATCH, PROMPT, OUTPUT, **way.settings)["request_throughput_per_s"],
     )
 
@@ -118,7 +120,7 @@ def _contrasts(subject: Subject, found: dict[str, Found]) -> tuple[Contrast, ...
     for name, each in found.items():
         rows += [
             Contrast(f"prefill {name}", f"prefill, {name}", "s", each.prefill_s, each.ttft_s,
-                     "TTFT alone without the time outside the engine; kernels as fitted"),
+                     each.reach),
             Contrast(f"step {name}", f"TPOT alone, {name}", "s", each.step_s, each.tpot_s,
                      "the fewer bytes, the more launches and host count"),
             Contrast(f"rate {name}", f"requests/s, {name}", "1/s", each.rate_per_s,

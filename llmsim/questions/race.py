@@ -15,7 +15,7 @@ A, B = (960, 10), (16, 200)
 BATCH = 128
 """Requests in flight, for their cost."""
 USER, ANSWER, TURNS = 50, 200, 20
-SESSIONS = 8
+SESSIONS = 6
 
 
 class Chat(NamedTuple):

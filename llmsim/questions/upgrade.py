@@ -113,7 +113,7 @@ def _contrasts(subject: Subject, worked: dict[str, float]) -> tuple[Contrast, ..
         *(
             Contrast(f"e2e_{output}", f"E2E gained, {output} out", "share", FASTER * worked[f"share_{output}"],
                      e2e[output],
-                     "5 % of prefill's part of E2E, of which the rest of TTFT and decode leave less")
+                     "E2E also holds the time outside the engine, and decode as fitted")
             for output in OUTPUTS
         ),
         Contrast("wait", "wait at load 0.9", "s", by_law, before.wait_s,

@@ -58,13 +58,12 @@ def request_overhead(subject: Subject) -> str:
     return format_duration(subject.accelerator.efficiency.request_s)
 
 
-def kernels_reach(subject: Subject, prompt_tokens: int) -> str:
-    """Which share of peak FLOP/s a prefill reaches in the simulation, and what else a TTFT holds."""
-    deployment = subject.deployment()
+def kernels_reach(deployment: Deployment, prompt_tokens: int) -> str:
+    """Which share of peak FLOP/s a prefill reaches in the simulation."""
     cost, batch = AnalyticCost().start(deployment), prompts(1, prompt_tokens, window=deployment.model.sliding_window)
     share = spent(cost, batch).flop / deployment.peak_flop_per_s / cost.step(batch).occupancy_s
-    reached = f"prefill reaches {format_percent(share)} of peak, not {format_percent(ENVELOPE.mfu)}"
-    return f"{reached}; {request_overhead(subject)} outside the engine"
+    kind = deployment.compute_dtype(deployment.weight_dtype)
+    return f"prefill reaches {format_percent(share)} of the {kind} peak, not {format_percent(ENVELOPE.mfu)}"
 
 
 def parts(deployment: Deployment, batch: Batch) -> str:
