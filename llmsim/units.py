@@ -1,10 +1,14 @@
 """SI constants, the integer clock, and formatting for people.
 
 Code and files carry SI base units with a suffix (``_s``, ``_bytes``, ``_flop_per_s``); inside a run time is
-integer nanoseconds (``_ns``). Milliseconds, GiB and per cent appear only in what people look at.
+integer nanoseconds (``_ns``), or parts of them (``_ticks``). Milliseconds, GiB and per cent appear only in what people
+look at.
 """
 
 NS_PER_S = 1_000_000_000
+TICK_BITS = 16
+"""A nanosecond has 2 to the power of so many ticks: the iterations of an engine follow one another at ticks, so that
+rounding them to nanoseconds does not add up."""
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30

@@ -10,7 +10,6 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from llmsim.cost import Account, AnalyticCost, Batch, CostModel, Step
-from llmsim.cost.base import Floats, Ints
 from llmsim.deployment import Deployment, layout
 from llmsim.hardware import Share
 from llmsim.specification import specification
@@ -63,10 +62,6 @@ class Envelope:
         if not ideal.occupancy_s:
             return ideal
         return Step(ideal.occupancy_s + extra.occupancy_s, ideal.latency_s + extra.latency_s)
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes; see ``CostModel.decode``."""
-        return self._ideal.decode(sequences, context_tokens, window_tokens) + self._all_reduces.occupancy_s
 
     def account(self, batches: Batch) -> Account:
         """What iterations did and spent their time on."""

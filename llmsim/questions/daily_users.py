@@ -105,21 +105,25 @@ def _arithmetic(subject: Subject, traffic: Traffic) -> tuple[Line, ...]:
         Line("cached_gpus", "with half the prompt tokens cached", cached.gpus, "",
              "(prefill / 2 + decode) / utilisation * spare", raw),
     ]  # fmt: skip
+    return (*lines, *_money(subject, found))
+
+
+def _money(subject: Subject, found: FleetEstimate) -> list[Line]:
+    """What the fleet costs; nothing where no price is known."""
     price = subject.accelerator.price_usd_per_hour
-    if price is not None:
-        cost_of_day = found.usd_per_day(price)
-        paid = {"gpus": found.gpus, "price": price}
-        day_tokens = USERS * REQUESTS_EACH * (PROMPT + OUTPUT)
-        lines += [
-            Line("usd_per_day", "a day", cost_of_day, "USD", "gpus * price * 24", paid),
-            Line("usd_per_thousand", "a thousand requests", cost_of_day / USERS / REQUESTS_EACH * 1e3, "USD",
-                 "day / (users * each) * 1e3", {**day, "day": cost_of_day}),
-            Line("usd_per_million_tokens", "a million tokens", cost_of_day / day_tokens * 1e6, "USD",
-                 "day / tokens * 1e6", {"day": cost_of_day, "tokens": day_tokens}),
-            Line("usd_scaled", "a day, scaled with the load", cost_of_day / PEAK_TO_AVERAGE * 1.3, "USD",
-                 "day / ratio * 1.3", {"day": cost_of_day, "ratio": PEAK_TO_AVERAGE}),
-        ]  # fmt: skip
-    return tuple(lines)
+    if price is None:
+        return []
+    day, requests = found.usd_per_day(price), USERS * REQUESTS_EACH
+    tokens = requests * (PROMPT + OUTPUT)
+    return [
+        Line("usd_per_day", "a day", day, "USD", "gpus * price * 24", {"gpus": found.gpus, "price": price}),
+        Line("usd_per_thousand", "a thousand requests", day / requests * 1e3, "USD", "day / requests * 1e3",
+             {"day": day, "requests": requests}),
+        Line("usd_per_million_tokens", "a million tokens", day / tokens * 1e6, "USD", "day / tokens * 1e6",
+             {"day": day, "tokens": tokens}),
+        Line("usd_scaled", "a day, scaled with the load", day / PEAK_TO_AVERAGE * 1.3, "USD", "day / ratio * 1.3",
+             {"day": day, "ratio": PEAK_TO_AVERAGE}),
+    ]  # fmt: skip
 
 
 def _contrasts(subject: Subject, worked: dict[str, float]) -> tuple[Contrast, ...]:

@@ -68,22 +68,7 @@ def _arithmetic(subject: Subject, document: int) -> tuple[Line, ...]:
     deployment = subject.deployment()
     window = deployment.model.sliding_window
     short, long = prompts(1, SHORT, window=window), prompts(1, document, window=window)
-    work, share = spent(subject.envelope(), long), attention_share(deployment, document)
-    parameters = work.flop * (1 - share) * subject.gpus / document / 2
-    pairs = long.prefill_pairs
-    flop = Line(
-        "flop",
-        f"FLOPs of a prompt of {document:,}",
-        work.flop * subject.gpus,
-        "FLOP",
-        "2 * parameters * tokens + flop_per_pair * pairs",
-        {
-            "parameters": parameters,
-            "tokens": document,
-            "flop_per_pair": work.flop * share * subject.gpus / pairs,
-            "pairs": pairs,
-        },
-    )
+    flop, share = _flop(subject, document), attention_share(deployment, document)
     terms = {"flop_of_attention": flop.value * share, "flop": flop.value}
     prefill = time_line("prefill_s", f"prefill of {document:,} tokens", deployment, long)
     step = decode_line("tpot_s", f"a token at {document:,} of context", deployment, 1, document)
@@ -111,6 +96,21 @@ def _arithmetic(subject: Subject, document: int) -> tuple[Line, ...]:
     if even is not None:
         lines.append(Line("attention_even_tokens", "attention = all other FLOPs at (tokens)", even, "tokens"))
     return tuple(lines)
+
+
+def _flop(subject: Subject, document: int) -> Line:
+    """Of a prompt: the matrices' and attention's."""
+    batch = prompts(1, document, window=subject.model.sliding_window)
+    share = attention_share(subject.deployment(), document)
+    flop = spent(subject.envelope(), batch).flop * subject.gpus
+    terms = {
+        "parameters": flop * (1 - share) / document / 2,
+        "tokens": document,
+        "flop_per_pair": flop * share / batch.prefill_pairs,
+        "pairs": batch.prefill_pairs,
+    }
+    formula = "2 * parameters * tokens + flop_per_pair * pairs"
+    return Line("flop", f"FLOPs of a prompt of {document:,}", flop, "FLOP", formula, terms)
 
 
 def _contrasts(subject: Subject, document: int, worked: dict[str, float]) -> tuple[Contrast, ...]:

@@ -67,7 +67,6 @@ def _arithmetic(subject: Subject, turns: int) -> tuple[Line, ...]:
     first = time_line("prefill_b_s", "prefill of B", deployment, prompts(1, B[0], window=window))
     step = decode_line("step_s", "a decode step alone", deployment, 1, B[0] + B[1] // 2)
     full_step = decode_line("batch_step_s", f"a decode step of {BATCH}", deployment, BATCH, B[0] + B[1] // 2)
-    e2e = [latency_s(ttft.value, step.value, request[1]) for ttft, request in ((prefill, A), (first, B))]
     rates = {"prompt": A[0], "prefill": prefill.value, "step": step.value}
     each_s, token_s = prefill.value / A[0], full_step.value / BATCH
     chat = conversation(turns, USER, ANSWER)
@@ -75,28 +74,18 @@ def _arithmetic(subject: Subject, turns: int) -> tuple[Line, ...]:
     last = time_line("last_turn_s", f"prefill of turn {turns}", deployment,
                      prompts(1, chat.last_prompt_tokens, window=window))  # fmt: skip
     cached = prompts(1, USER, chat.last_prompt_tokens - USER, window)
-
-    def e2e_line(key: str, label: str, value: float, ttft: float, output: int) -> Line:
-        terms = {"ttft": ttft, "output": output, "step": step.value}
-        return Line(key, label, value, "s", "ttft + (output - 1) * step", terms)
-
-    def cost_line(key: str, label: str, request: tuple[int, int]) -> Line:
-        terms = {"prompt": request[0], "in_s": each_s, "output": request[1], "out_s": token_s}
-        value = request[0] * each_s + request[1] * token_s
-        return Line(key, label, value, "s", "prompt * in_s + output * out_s", terms)
-
     return (
         prefill,
         first,
         step,
-        e2e_line("e2e_a_s", "E2E of A", e2e[0], prefill.value, A[1]),
-        e2e_line("e2e_b_s", "E2E of B", e2e[1], first.value, B[1]),
+        _e2e_line("e2e_a_s", "E2E of A", prefill.value, A[1], step.value),
+        _e2e_line("e2e_b_s", "E2E of B", first.value, B[1], step.value),
         Line("ratio", "prefill rate over decode rate", A[0] / prefill.value * step.value, "",
              "prompt / prefill * step", rates),
         Line("crossover", "above this ratio A is first", crossover_ratio(A, B), "", "(960 - 16) / (199 - 9)"),
         full_step,
-        cost_line("cost_a_s", f"GPU time of A, {BATCH} at once", A),
-        cost_line("cost_b_s", f"GPU time of B, {BATCH} at once", B),
+        _cost_line("cost_a_s", f"GPU time of A, {BATCH} at once", A, each_s, token_s),
+        _cost_line("cost_b_s", f"GPU time of B, {BATCH} at once", B, each_s, token_s),
         Line("resent_tokens", f"prompt tokens of a chat of {turns} turns", chat.prompt_tokens, "tokens",
              "turns * user + (user + answer) * turns * (turns - 1) / 2", sizes),
         Line("resent_factor", "for each token the user wrote", chat.factor, "", "resent / (turns * user)",
@@ -108,6 +97,16 @@ def _arithmetic(subject: Subject, turns: int) -> tuple[Line, ...]:
         Line("chat_decode_s", f"of its answers, {BATCH} at once", chat.output_tokens * token_s, "s", "output * out_s",
              {"output": chat.output_tokens, "out_s": token_s}),
     )  # fmt: skip
+
+
+def _e2e_line(key: str, label: str, ttft_s: float, output: int, step_s: float) -> Line:
+    terms = {"ttft": ttft_s, "output": output, "step": step_s}
+    return Line(key, label, latency_s(ttft_s, step_s, output), "s", "ttft + (output - 1) * step", terms)
+
+
+def _cost_line(key: str, label: str, request: tuple[int, int], in_s: float, out_s: float) -> Line:
+    terms = {"prompt": request[0], "in_s": in_s, "output": request[1], "out_s": out_s}
+    return Line(key, label, request[0] * in_s + request[1] * out_s, "s", "prompt * in_s + output * out_s", terms)
 
 
 def _contrasts(subject: Subject, turns: int, worked: dict[str, float]) -> tuple[Contrast, ...]:

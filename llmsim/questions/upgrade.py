@@ -7,7 +7,7 @@ import numpy as np
 
 from llmsim.closed_form import Line, latency_s, mean_wait_s, prompts
 from llmsim.cost import Account, AnalyticCost, Batch, CostModel, Step
-from llmsim.cost.base import Floats, Ints
+from llmsim.cost.base import Floats
 from llmsim.deployment import Deployment
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
@@ -155,10 +155,6 @@ class _Faster:
         """The time of one iteration."""
         factor = self._factor if batch.prefill_tokens else 1.0
         return Step(*(factor * each for each in self._cost.step(batch)))
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations that only decode."""
-        return self._cost.decode(sequences, context_tokens, window_tokens)
 
     def account(self, batches: Batch) -> Account:
         """What iterations did."""

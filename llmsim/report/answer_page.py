@@ -86,7 +86,7 @@ def _axis(values: Sequence[Sequence[float] | Sequence[str]], log: bool) -> dict[
     low, high = math.log10(min(numbers)), math.log10(max(numbers))
     steps = (1, 2, 5) if high - low < 2.5 else (1,)
     ticks = [step * 10.0**power for power in range(math.floor(low), math.ceil(high) + 1) for step in steps]
-    return {**axis, "type": "log", "tickvals": ticks}
+    return {**axis, "type": "log", "tickvals": ticks, "ticktext": [f"{tick:,.12g}" for tick in ticks]}
 
 
 def _picture(name: str, picture: Picture) -> str:
