@@ -127,7 +127,6 @@ def _short(worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[s
     gaps = {name: run["itl_s"]["p99"] for name, run in runs.items()}
     first = {name: run["ttft_s"]["p50"] for name, run in runs.items()}
     soonest, smoothest = min(first, key=first.__getitem__), min(gaps, key=gaps.__getitem__)
-    pace = "faster than" if worked["faster"] > 1 else "slower than"
     traded = (
         f"Schedulers trade one for the other: here {soonest} has the lowest median TTFT "
         f"({format_duration(first[soonest])}) with gaps of {format_duration(gaps[soonest])} at p99, {smoothest} the "
@@ -139,7 +138,7 @@ def _short(worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[s
         "The wait for the first token (TTFT) and the waits between tokens (TPOT, and its jitter). Streaming turns "
         f"the wait one feels from the whole answer, {format_duration(worked['e2e_s'])} for {OUTPUT} tokens, into "
         f"TTFT, {format_duration(worked['ttft_s'])}. So TTFT matters most, as long as tokens come faster than one "
-        f"reads: {worked['reading']:.1f} a second. Here they come {worked['faster']:.1f} times that, {pace} reading.",
+        f"reads: {worked['reading']:.1f} a second. Here they come {worked['faster']:.1f} times as fast.",
         traded + " A reasoning model streams what nobody reads: its first wait is TTFT and all hidden tokens, "
         f"{format_duration(worked['answer_s'])} for {HIDDEN:,}.",
     )
