@@ -9,13 +9,15 @@ Above the cost models, whose counts of work it takes, and below those who explai
 - ``memory``: KV blocks of paged, reserved and shared sequences;
 - ``queues``: waits, users, and spare capacity by queueing theory;
 - ``saturation``: throughput when every slot is taken;
-- ``fleet``: GPUs and money for a rate.
+- ``fleet``: GPUs and money for a rate;
+- ``lines``: a worked number as one shows it.
 """
 
 from llmsim.closed_form.envelope import Envelope, EnvelopeCost
 from llmsim.closed_form.fleet import FleetEstimate, fleet
 from llmsim.closed_form.iterations import Spent, decodes, prompts, spent, together
-from llmsim.closed_form.memory import BeamBlocks, beam_blocks, empty_share, sequences_in_pool
+from llmsim.closed_form.lines import Line
+from llmsim.closed_form.memory import BeamBlocks, beam_blocks, blocks_of, empty_share, sequences_in_pool
 from llmsim.closed_form.queues import (
     in_flight,
     interactive_users,
@@ -30,7 +32,7 @@ from llmsim.closed_form.requests import (
     reading_tokens_per_s,
 )
 from llmsim.closed_form.roofline import attention_even_tokens, attention_share, knee_tokens, ridge_flop_per_byte
-from llmsim.closed_form.saturation import Saturation, saturated
+from llmsim.closed_form.saturation import Saturation, saturated, sequences_for
 
 __all__ = [
     "BeamBlocks",
@@ -38,11 +40,13 @@ __all__ = [
     "Envelope",
     "EnvelopeCost",
     "FleetEstimate",
+    "Line",
     "Saturation",
     "Spent",
     "attention_even_tokens",
     "attention_share",
     "beam_blocks",
+    "blocks_of",
     "conversation",
     "crossover_ratio",
     "decodes",
@@ -57,6 +61,7 @@ __all__ = [
     "reading_tokens_per_s",
     "ridge_flop_per_byte",
     "saturated",
+    "sequences_for",
     "sequences_in_pool",
     "spent",
     "square_root_staffing",

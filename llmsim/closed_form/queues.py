@@ -1,17 +1,21 @@
-"""Waits, users and spare capacity by queueing theory, for an engine that serves one thing at a time."""
+"""Waits, users and spare capacity by queueing theory."""
 
 import math
 
 
-def mean_wait_s(service_s: float, utilisation: float, service_cv: float = 0.0) -> float:
-    """The mean wait before service in an M/G/1 queue; with ``service_cv`` 0, M/D/1; infinite from full load on.
+def mean_wait_s(service_s: float, utilisation: float, service_cv: float = 0.0, servers: int = 1) -> float:
+    """The mean wait before service of Poisson arrivals at equal servers with one queue; infinite from full load on.
 
-    Pollaczek and Khinchine: rho / (1 - rho) * (1 + cv**2) / 2 * service, where rho is the utilisation and cv the
-    standard deviation of service times over their mean (Kleinrock, "Queueing Systems" volume 1, section 5.6).
+    One server, exact: rho / (1 - rho) * (1 + cv**2) / 2 * service, by Pollaczek and Khinchine, where rho is the
+    utilisation and cv the standard deviation of service times over their mean (M/G/1; cv = 0 is M/D/1; Kleinrock,
+    "Queueing Systems" volume 1, section 5.6). c servers, approximate: rho**(sqrt(2 * (c + 1)) - 1) / (c * (1 - rho)) in
+    place of the first factor (Sakasegawa, "An approximation formula L_q = ...", Annals of the Institute of Statistical
+    Mathematics 29, 1977).
     """
     if utilisation >= 1:
         return math.inf
-    return utilisation / (1 - utilisation) * (1 + service_cv**2) / 2 * service_s
+    busy: float = utilisation ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - utilisation))
+    return busy * (1 + service_cv**2) / 2 * service_s
 
 
 def in_flight(rate_per_s: float, time_s: float) -> float:

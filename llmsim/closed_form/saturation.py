@@ -1,5 +1,6 @@
 """What a replica does whose slots are always full: a closed form over any cost model."""
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from llmsim.closed_form.iterations import decodes, prompts
@@ -38,6 +39,20 @@ def saturated(
     request_s = prompt_s + (output_tokens - 1) * decode_step_s / sequences
     share = prompt_s / request_s
     return Saturation(prompt_s, decode_step_s, request_s, share, decode_step_s / (1 - share) if share < 1 else 0.0)
+
+
+def sequences_for(
+    cost: CostModel, deployment: Deployment, prompt_tokens: int, output_tokens: int, rate_per_s: float, most: int
+) -> int:
+    """How many sequences, always decoding, serve ``rate_per_s`` requests a second; ``most`` where no fewer do.
+
+    The inverse of ``saturated``: the slots that are taken at a load, queues aside.
+    """
+
+    def enough(sequences: int) -> bool:
+        return rate_per_s * saturated(cost, deployment, prompt_tokens, output_tokens, sequences).request_s <= 1
+
+    return bisect_left(range(1, most), True, key=enough) + 1
 
 
 def _prompt_s(cost: CostModel, deployment: Deployment, tokens: int) -> float:

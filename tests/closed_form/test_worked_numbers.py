@@ -23,6 +23,8 @@ from llmsim.closed_form import (
     prompts,
     reading_tokens_per_s,
     ridge_flop_per_byte,
+    saturated,
+    sequences_for,
     sequences_in_pool,
     spent,
     square_root_staffing,
@@ -148,6 +150,16 @@ class TestQueues:
         assert mean_wait_s(1.0, 0.5) == pytest.approx(0.5), "M/D/1: half of it"
         assert mean_wait_s(1.0, 1.0) == math.inf
 
+    @pytest.mark.parametrize(("servers", "load"), [(2, 0.5), (10, 0.9), (64, 0.95)])
+    def test_many_servers_wait_as_erlang_says(self, servers: int, load: float) -> None:
+        """Erlang's C formula is exact for exponential service; the approximation is within 10 % of it here."""
+        terms = [1.0]
+        for k in range(1, servers + 1):
+            terms.append(terms[-1] * servers * load / k)
+        all_busy = terms[-1] / (1 - load)
+        exact = all_busy / (sum(terms[:-1]) + all_busy) / (servers * (1 - load))
+        assert mean_wait_s(1.0, load, 1.0, servers) == pytest.approx(exact, rel=0.1)
+
     def test_littles_law(self) -> None:
         assert in_flight(14_468, 4.45) == pytest.approx(64_369, rel=0.001)
         assert interactive_users(10.0, 2.0, 28.0) == 300
@@ -155,6 +167,15 @@ class TestQueues:
     def test_a_larger_fleet_needs_a_smaller_share_of_headroom(self) -> None:
         assert square_root_staffing(100.0) == 120
         assert square_root_staffing(10_000.0) == 10_200
+
+
+class TestSaturation:
+    def test_sequences_that_serve_a_rate(self) -> None:
+        cost = EnvelopeCost().start(EIGHT)
+        rates = {count: 1 / saturated(cost, EIGHT, 500, 250, count).request_s for count in (1, 7, 64)}
+        for count, rate in rates.items():
+            assert sequences_for(cost, EIGHT, 500, 250, 0.999 * rate, 128) == count
+        assert sequences_for(cost, EIGHT, 500, 250, 1e6, 128) == 128, "no fewer do"
 
 
 class TestFleet:

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from llmsim.closed_form import EnvelopeCost, Spent, decodes, prompts, spent
+from llmsim.closed_form import EnvelopeCost, Line, Spent, decodes, prompts, spent
 from llmsim.cost import AnalyticCost, Batch, CostModel
 from llmsim.cost.analytic import AnalyticModel
 from llmsim.deployment import Deployment, layout
-from llmsim.report.explain.lines import Column, Line, Section, Table
+from llmsim.report.explain.lines import Column, Section, Table
 from llmsim.units import format_duration
 
 PROMPTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
