@@ -222,7 +222,7 @@ class _Search:
     def _result(self, value: float, interval: Interval, bound: float, high: Probe) -> Capacity:
         shown = kept(shorter(self._load.at(high.load), QUARTER), "full")
         results = simulate(shown)
-        self._requests += results.summary()["requests"]["total"]
+        self._requests += results.figures()["requests"]["total"]
         return Capacity(
             scenario=self._scenario,
             load=self._load.name,
@@ -299,7 +299,7 @@ def _interval(results: Results, key: str) -> Interval:
     metric, statistic, _ = key.split("_")
     if metric in SERIES:
         return latency_interval(results.record, metric, statistic)
-    value = results.summary()[f"{metric}_s"][statistic]
+    value = results.figures()[f"{metric}_s"][statistic]
     return Interval(value, float("nan"), float("nan"))
 
 

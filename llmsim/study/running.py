@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from llmsim.errors import ScenarioError
 from llmsim.results.results import Results
-from llmsim.results.stability import Stability, judge_stability
+from llmsim.results.stability import Stability
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 
@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     """What a study keeps of a run."""
 
     summary: dict[str, Any]
+    """Its figures."""
     stability: Stability
 
     def figure(self, key: str) -> float:
@@ -55,9 +56,7 @@ def run_once(scenario: Scenario) -> Outcome:
 
 def outcome_of(results: Results) -> Outcome:
     """What a study keeps of results."""
-    facts = results.facts
-    stability = judge_stability(results.record.requests, facts.window_start_s, facts.window_end_s)
-    return Outcome(results.summary(), stability)
+    return Outcome(results.figures(), results.stability())
 
 
 def run_all(

@@ -194,7 +194,7 @@ def test_record_levels_tell_the_same_figures(level: Any) -> None:
     for seed in range(60):
         scenario = draw_scenario(seed)
         less = changed(scenario, run=replace(scenario.run, record=level))
-        everything, something = simulate(scenario).summary(), simulate(less).summary()
+        everything, something = simulate(scenario).figures(), simulate(less).figures()
         for key, value in everything.items():
             least = 1e-3 if key == "bound" else 1e-9
             assert _close(value, something[key], least), f"seed {seed}, {key}: {value}, {something[key]}"
