@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -26,7 +26,7 @@ class Watched(Leap):
     """A leap that tells what ends it."""
 
     __slots__ = ("planned",)
-    ends: Counter[str] = Counter()
+    ends: ClassVar[Counter[str]] = Counter()
 
     def __init__(self, state: Any, plan: Any, iterations: int, cell: Any) -> None:
         super().__init__(state, plan, iterations, cell)
