@@ -195,14 +195,10 @@ def test_record_levels_tell_the_same_figures(level: Any) -> None:
     for seed in range(60):
         scenario = draw_scenario(seed)
         less = changed(scenario, run=replace(scenario.run, record=level))
-<<<<<<< HEAD
         results = simulate(scenario)
-        everything, something = results.summary(), simulate(less).summary()
+        everything, something = results.figures(), simulate(less).figures()
         blocks = min(pool["num_gpu_blocks"] for pool in results.facts.pools)
         leasts = {"bound": 1e-3, "kv_usage": everything["running"]["mean"] / blocks}
-=======
-        everything, something = simulate(scenario).figures(), simulate(less).figures()
->>>>>>> study
         for key, value in everything.items():
             least = leasts.get(key, 1e-9)
             assert _close(value, something[key], least), f"seed {seed}, {key}: {value}, {something[key]}"
