@@ -34,7 +34,7 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
     for flight in state.flights:
         if not flight.quiet:
             return 0
-    if plan.stopped_by == "kv" and any(row in state.named for row in state.waiting.head().names):
+    if plan.stopped_by in ("kv", "budget") and any(row in state.named for row in state.waiting.head().names):
         return 0
     iterations = min(
         clock.next_leaving() - plan.iteration,

@@ -4,14 +4,18 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
+from llmsim.cost import LinearCost, Step
 from llmsim.engine import replica
 from llmsim.engine.leap import Leap
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
+from llmsim.workload import RequestTable
 from tests.equivalence.compare import differences
 from tests.equivalence.drawn import draw_scenario, impatient
+from tests.factories import a_scenario
 
 BLOCKS, BLOCK = 8, 251
 IMPATIENT = 250
@@ -65,6 +69,43 @@ def test_leap_and_step_agree_to_the_last_bit(block: int, monkeypatch: pytest.Mon
     assert leaped >= 0.6 * iterations, "the drawn scenarios no longer show what a leap does"
     for reason in ("finish", "kv", "window", "arrival", "cell of costs"):
         assert ends[reason] >= 100 / BLOCKS, f"{reason}: {ends}"
+
+
+class LatePrompts(LinearCost):
+    """A made-up cost: the tokens of an iteration with prompts are out later than the next iteration can start."""
+
+    def step(self, batch: Any) -> Step:
+        """Twice as late."""
+        taken_s = super().step(batch).occupancy_s
+        return Step(taken_s, 2 * taken_s if batch.prefill_sequences else taken_s)
+
+
+def test_leap_and_step_agree_when_the_tokens_of_prompts_are_out_late() -> None:
+    cost = LatePrompts(base_s=0.0037, per_token_s=1.3e-5, per_context_token_s=1e-7)
+    for seed in range(40):
+        scenario = draw_scenario(seed, cost=cost)
+        assert differences(simulate(scenario), simulate(stepped(scenario))) == [], f"scenario of seed {seed}"
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_leap_and_step_agree_when_a_waiting_prompt_names_what_is_being_generated(asynchronous: bool) -> None:
+    """Without chunks it is admitted when enough of it has been generated for the rest to fit into the budget."""
+    prompts: list[list[tuple[int, int, int]]] = [[(row, 0, 5)] for row in range(45)]
+    prompts = [[(45, 0, 20)], *prompts, [(45, 0, 20), (-1, 0, 300), (46, 0, 78)]]
+    table = RequestTable.build(
+        arrival_ns=[0] * 46 + [40_000_000],
+        prompt_tokens=[sum(tokens for _, _, tokens in pieces) for pieces in prompts],
+        output_tokens=[310] * 46 + [2],
+        segments=(
+            np.cumsum([0, *(len(pieces) for pieces in prompts)]),
+            *np.array([piece for pieces in prompts for piece in pieces]).T,
+        ),
+    )
+    limits = {"max_num_batched_tokens": 400, "max_model_len": 400, "num_gpu_blocks_override": 5000, "block_size": 4}
+    scenario = a_scenario(table, enable_chunked_prefill=False, async_scheduling=asynchronous, **limits)
+    with_leaps = simulate(scenario)
+    assert differences(with_leaps, simulate(stepped(scenario))) == []
+    assert with_leaps.record.requests["cached_tokens"][-1] > 20
 
 
 def test_leap_and_step_agree_when_clients_give_up_and_come_back() -> None:
