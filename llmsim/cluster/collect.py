@@ -1,8 +1,8 @@
 """From the integers of a run to its ``RunRecord``: seconds, accounts of the work, and sums over the measured window.
 
 At record level ``full`` every iteration is kept and accounted for. Otherwise blocks of rows are summed up as they come,
-and a leap is accounted for at its first, middle and last iteration (Simpson's rule, which is exact for what is linear
-in the context, as FLOPs and bytes are).
+and a leap is accounted for as so many times its mean iteration, which is exact for what is linear in the context, as
+FLOPs and bytes are.
 """
 
 from collections.abc import Iterable, Mapping

@@ -20,7 +20,7 @@ class Moment(Event):
     """Calls ``callback`` at ``at_ns``. ``place`` is one of the constants above, plus the number of the replica."""
 
     def __init__(self, env: Environment, at_ns: int, place: int, callback: Callable[[Any], None]) -> None:
-        # What Event.__init__ and Event.succeed would do, without the calls: there is one of these an iteration.
+        # What Event.__init__ and Event.succeed would do, without the calls: most events are these.
         self.env = env
         self.at_ns = at_ns
         self.callbacks = [callback]

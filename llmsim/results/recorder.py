@@ -159,7 +159,7 @@ class Recorder:
     def request(self, row: int, values: tuple[int, ...], outcome: str, reason: str) -> None:
         """A request has ended: ``REQUEST_FIELDS`` in order, and how."""
         kind = self._kinds.setdefault((outcome, reason), len(self._kinds))
-        self._endings[row] = kind or 1
+        self._endings[row] = 1
         self._ended.extend((row, kind, *values))
         if len(self._ended) >= self._request_limit:
             self.flush_requests()

@@ -33,7 +33,7 @@ def seconds(cost: CostModel, sequences: int, context: int, window: int) -> Step:
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_planes_are_close_to_the_cost_model_and_not_below_it(name: str, ideal: bool, data: st.DataObject) -> None:
-    """Rounding is to a tick, a 65,536th of a nanosecond, for each token attended to."""
+    """Rounding is to a tick, a 65,536th of a nanosecond; that of slopes, upwards, is for each token attended to."""
     deployment = MODELS[name]
     cost, window = AnalyticCost(ideal=ideal).start(deployment), deployment.model.sliding_window
     pace = Pace(cost, windowed=window is not None)
@@ -46,7 +46,7 @@ def test_planes_are_close_to_the_cost_model_and_not_below_it(name: str, ideal: b
         assert cell.window_from <= kept < cell.window_to
         for plane, exact_s in zip((cell.occupancy, cell.latency), seconds(cost, sequences, context, kept), strict=True):
             ticks, exact = plane.at(context, kept), exact_s * TICKS_PER_S
-            assert exact - context - kept - 1 <= ticks <= exact * (1 + 4 * TOLERANCE) + context + kept + 1
+            assert exact - 1 <= ticks <= exact * (1 + 4 * TOLERANCE) + context + kept + 1
 
 
 def test_whole_nanoseconds_stay_whole() -> None:
@@ -88,7 +88,7 @@ def test_cells_are_cut_where_the_cost_model_bends(turn: int) -> None:
     for context in range(max(turn - 600, 16), turn + 600, 7):
         ticks = pace.decodes(16, context, context).occupancy.at(context, context)
         exact = seconds(cost, 16, context, context).occupancy_s * TICKS_PER_S
-        assert exact - context <= ticks <= exact * (1 + 4 * TOLERANCE)
+        assert exact - 1 <= ticks <= exact * (1 + 4 * TOLERANCE)
 
 
 def a_pace(**changes: Any) -> Pace:

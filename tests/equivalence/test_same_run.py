@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llmsim.cluster import collect
 from llmsim.cluster.router import LeastOutstanding, RoundRobin, SessionAffinity
 from llmsim.cost import LinearCost
 from llmsim.engine.decisions import Decisions
 from llmsim.results.record import Columns
+from llmsim.results.recorder import Rows, spread
 from llmsim.scenario import Run, Scenario
 from llmsim.simulation import simulate
 from tests.equivalence.compare import differences, different_columns, rows, times
@@ -202,6 +204,25 @@ def test_record_levels_tell_the_same_figures(level: Any) -> None:
         for key, value in everything.items():
             least = leasts.get(key, 1e-9)
             assert _close(value, something[key], least), f"seed {seed}, {key}: {value}, {something[key]}"
+
+
+def test_the_last_iteration_of_a_row_holds_what_the_row_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The KV blocks after a leap, by which its mean is told where iterations are not kept."""
+    leaps = 0
+
+    def checked(rows: Rows) -> dict[str, Any]:
+        nonlocal leaps
+        wide, counts = spread(rows), rows.columns["iterations"]
+        several = counts > 1
+        leaps += int(several.sum())
+        last = np.cumsum(counts)[several] - 1
+        assert np.array_equal(wide["kv_blocks"][last], rows.columns["kv_blocks_after"][several])
+        return wide
+
+    monkeypatch.setattr(collect, "spread", checked)
+    for seed in range(20):
+        simulate(draw_scenario(seed))
+    assert leaps > 100
 
 
 def _close(left: Any, right: Any, least: float) -> bool:
