@@ -23,6 +23,7 @@ class IterationClock:
         "block_size",
         "capped",
         "count",
+        "delayed",
         "ended_ticks",
         "gaps",
         "growing_offsets",
@@ -44,6 +45,8 @@ class IterationClock:
         self.ended_ticks = 0
         """End of the last of its iterations whose tokens have been delivered."""
         self.count = 0
+        self.delayed: tuple[Sequence, ...] = ()
+        """Decodes that its last plan left out."""
         self.offsets = 0
         self.residues = [0] * block_size
         self.leaving: dict[int, list[Sequence]] = {}

@@ -30,7 +30,7 @@ class Decisions:
         """An iteration has been planned."""
         new = [s.row for s, _ in plan.admitted if s.row not in self._started]
         sched = self._scheduled(plan, state)
-        self._open[plan.iteration] = self._log(
+        self._open[plan.number] = self._log(
             plan,
             now_ns,
             state,
@@ -57,7 +57,7 @@ class Decisions:
 
     def _log(self, plan: Plan, now_ns: int, state: EngineState, **fields: Any) -> dict[str, Any]:
         step = {
-            "step": plan.iteration,
+            "step": plan.number,
             "t": now_ns,
             "arrived": self._arrived,
             "running": [s.row for s in state.running],
@@ -72,7 +72,7 @@ class Decisions:
 
     def ended(self, plan: Plan, ended: list[Sequence], state: EngineState) -> None:
         """An iteration has ended: its tokens are delivered, and ``ended`` have finished."""
-        step = self._open.pop(plan.iteration)
+        step = self._open.pop(plan.number)
         step["finished"] = [[s.row, "stop" if s.stops else "length"] for s in ended]
         step["free_blocks_end"] = state.kv.free
 

@@ -164,34 +164,48 @@ class Replica:
         self._aborting.clear()
 
     def _start(self, plan: Plan, now: int) -> None:
-        """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""
+        """Let a planned iteration begin when the one before it is done, or a leap that begins with it.
+
+        On the last stage too it follows the one before it, however short it is. That makes completion times those of a
+        flow shop, exactly so for stages that take the same time. Source: Pinedo, "Scheduling", chapter 6.
+        """
         state, batch = self.state, plan.batch
+        flights, cell = state.flights, None
         begin = now * TICKS_PER_NS
         if begin < self._free_ticks:
             begin = self._free_ticks
+        occupancy = latency = 0
         if batch.prefill_sequences:
             occupancy, latency = self._pace.step(batch)
-            self._free_ticks = begin + occupancy
-            plan.takes_place(begin, begin + latency)
         elif batch.decode_sequences:
             context, window = batch.decode_context_tokens, batch.decode_window_tokens
             cell = self._pace.decodes(batch.decode_sequences, context, window)
             occupancy = latency = cell.occupancy.at(context, window)
             if cell.latency is not cell.occupancy:
                 latency = cell.latency.at(context, window)
-            self._free_ticks = begin + occupancy
-            plan.takes_place(begin, begin + latency)
-            if (
-                self._leaps
-                and len(state.flights) + 1 == state.batches_in_flight
-                and (repeats := repetitions(state, plan, cell)) >= SHORTEST
-            ):
-                self._leap = Leap(state, plan, repeats, cell)
-        else:
-            plan.takes_place(begin, begin)
+        self._free_ticks = free = begin + occupancy
+        end = begin + latency
+        if flights and end < flights[-1].end_ticks + occupancy:
+            end = flights[-1].end_ticks + occupancy
+        plan.takes_place(begin, end)
+        if (
+            cell is not None
+            and self._leaps
+            and end == free
+            and len(flights) + 1 == state.batches_in_flight
+            and (repeats := repetitions(state, plan, cell)) >= SHORTEST
+        ):
+            self._leap = Leap(state, plan, repeats, cell)
         if plan.admitted or plan.preempted:
-            started = len(plan.admitted) - len(plan.preempted)
-            self._recorder.census.change(now, started, -started)
+            self._note_moves(plan, now)
+        flights.append(plan)
+        if self._decisions is not None:
+            self._decisions.planned(plan, now, state)
+
+    def _note_moves(self, plan: Plan, now: int) -> None:
+        """Note who has been admitted and who preempted by a plan."""
+        started = len(plan.admitted) - len(plan.preempted)
+        self._recorder.census.change(now, started, -started)
         for sequence, _ in plan.admitted:
             if sequence.first_scheduled_ns < 0:
                 sequence.first_scheduled_ns = now
@@ -203,9 +217,6 @@ class Replica:
             sequence.preempted_ns = now
             if sequence.preemptions >= MOST_PREEMPTIONS:
                 self._aborting.setdefault(sequence, "livelock")
-        state.flights.append(plan)
-        if self._decisions is not None:
-            self._decisions.planned(plan, now, state)
 
     def _end_iteration(self, moment: Moment) -> None:
         """Deliver the oldest iteration's tokens, or a leap's, and plan the next one."""
@@ -262,7 +273,6 @@ class Replica:
         """
         plan, clock = leap.plan, leap.plan.clock
         if iterations == 1:
-            self.state.depart(plan, gone)
             self._land(plan)
             return
         end_ticks = leap.last_end_ticks if iterations > leap.iterations else leap.end_ticks(iterations)

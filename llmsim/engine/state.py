@@ -24,7 +24,6 @@ class EngineState:
         "batches_in_flight",
         "block_size",
         "clock",
-        "delayed",
         "flights",
         "kv",
         "lanes",
@@ -65,8 +64,6 @@ class EngineState:
         """Running sequences whose outputs other prompts name, by row."""
         self.flights: deque[Plan] = deque()
         """Iterations that have been planned and have not ended, oldest first."""
-        self.delayed: tuple[Sequence, ...] = ()
-        """Decodes that the last plan left out."""
 
     def plan(self) -> Plan:
         """An empty plan of the next iteration, for the largest batch of decodes that is not in flight."""
@@ -111,6 +108,20 @@ class EngineState:
             self.named[sequence.row] = sequence
         plan.admitted += ((sequence, found),)
         self._prefill(plan, sequence, tokens)
+
+    def hold_back(self) -> list[Sequence]:
+        """Take preempted requests out of the queue whose last token is still in flight; the first in order comes last.
+
+        They cannot be resumed yet: what to compute is not known. Only with three iterations in flight is one planned
+        between a preemption and the end of what was in flight.
+        """
+        if self.batches_in_flight < 3:
+            return []
+        unknown = {each for flight in self.flights for each in (*flight.late, *flight.sampled) if not each.running}
+        held_back = [each for each in reversed(self.waiting.listed()) if each in unknown] if unknown else []
+        for sequence in held_back:
+            self.waiting.remove(sequence)
+        return held_back
 
     def note_named_outputs(self, sequence: Sequence) -> None:
         """Register the blocks that running sequences have filled with outputs which this one's prompt names."""
@@ -184,7 +195,7 @@ class EngineState:
         """Complete a plan: sum up its batch, let finished prefills join the clock, count the iteration."""
         clock, kv = self.clock, self.kv
         plan.running, plan.waiting, plan.kv_blocks = len(self.running), len(self.waiting), kv.blocks - kv.free
-        if plan.prefills or plan.delayed or self.delayed:
+        if plan.prefills or plan.delayed or clock.delayed:
             self._close_mixed(plan)
         else:
             plan.decodes = decodes = clock.count
@@ -202,9 +213,9 @@ class EngineState:
             for sequence in plan.sampled:
                 del self.partial[sequence]
         self._sum_up(plan)
-        if self.delayed:
-            plan.rejoined = tuple(s for s in self.delayed if s.on_clock and s.joined == plan.iteration)
-        self.delayed = plan.delayed
+        if delayed := self.clock.delayed:
+            plan.rejoined = tuple(s for s in delayed if self.decodes_now(s) and s.joined == plan.iteration)
+        self.clock.delayed = plan.delayed
         for sequence in plan.sampled:
             self._join_clock(plan, sequence)
 
@@ -232,7 +243,7 @@ class EngineState:
         clock = sequence.clock
         if clock is None:
             return
-        last = min(self._delivered(clock, clock.iteration), sequence.leaves + 1, sequence.finishes + 1)
+        last = min(self._delivered(clock, clock.iteration), sequence.leaves + 1)
         if last > sequence.joined:
             sequence.emitted += last - sequence.joined
             sequence.last_token_ns = clock.ended_ticks >> TICK_BITS

@@ -10,7 +10,6 @@ the cases that ``tests/conformance`` replays.
 """
 
 from dataclasses import replace
-from itertools import islice
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -133,7 +132,10 @@ class VllmPolicy:
         if plan.preempted:
             plan.stopped_by = "preempted"
         elif state.waiting:
+            held_back = state.hold_back()
             plan.stopped_by = self._admit(plan, budget, threshold)
+            for sequence in held_back:
+                state.waiting.put_back(sequence)
         if clock.count == len(plan.delayed) and not plan.prefills and not plan.preempted:
             return None
         state.close(plan)
@@ -145,16 +147,20 @@ class VllmPolicy:
         One after another they take blocks, and whoever needs one that is not there has the last admitted preempted: in
         the end the fewest of the last are preempted that leave enough for the others, whatever the order among these.
         """
-        state, clock = self._state, self._state.clock
-        while (due := clock.blocks_due()) > state.kv.free:
+        state, clock, kv = self._state, self._state.clock, self._state.kv
+        taken = 0
+        while (due := clock.blocks_due() - taken) > kv.free:
+            taken += kv.free
+            kv.take(kv.free)  # before the victim's blocks are among the free: what is evicted depends on it
             state.preempt(plan, next(reversed(state.running)), 0)
-        state.kv.take(due)
+        kv.take(due)
         return budget - clock.count
 
     def _schedule_running(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens; returns what is left of the budget.
 
-        The order among them cannot matter when everyone gets what they want, or when the unfinished prompts stand last.
+        The order among them cannot matter while there are blocks for all: who was admitted after an unfinished prompt
+        found budget left beside its chunk, which does not grow, so that only the last chunk is ever cut.
         """
         state, clock = self._state, self._state.clock
         left = budget - clock.count
@@ -164,7 +170,7 @@ class VllmPolicy:
             if threshold:
                 wanted = min(wanted, threshold)
             chunks.append((sequence, wanted))
-        if left < 0 or (sum(wanted for _, wanted in chunks) > left and not self._partial_last()):
+        if left < 0:
             return self._walk(plan, budget, threshold)
         cut = []
         due = clock.blocks_due()
@@ -180,10 +186,6 @@ class VllmPolicy:
             if tokens:
                 state.extend(plan, sequence, tokens)
         return left
-
-    def _partial_last(self) -> bool:
-        state = self._state
-        return all(sequence in state.partial for sequence in islice(reversed(state.running), len(state.partial)))
 
     def _walk(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens one by one, preempting when KV blocks run out."""
