@@ -58,6 +58,8 @@ class Engine:
     enforce_eager: bool = False
     eager_layer_s: float | None = None
     """Host time to launch a layer's kernels without CUDA graphs; None: the catalogue's."""
+    engine_version: str = "0.33"
+    sampling: Literal["greedy", "top_p"] = "greedy"
     gpu_memory_utilization: float = 0.9
     num_gpu_blocks: int | None = None
     in_engine: bool = False
@@ -87,6 +89,8 @@ class Engine:
             kv_cache_dtype=self.kv_cache_dtype,
             enable_expert_parallel=self.enable_expert_parallel,
             enforce_eager=self.enforce_eager,
+            engine_version=self.engine_version,
+            sampling=self.sampling,
             engine=EngineSpec(
                 scheduler=self._scheduler(),
                 enable_prefix_caching=self.enable_prefix_caching,
