@@ -239,6 +239,7 @@ class _Kernels:
         accelerator, efficiency = deployment.accelerator, deployment.accelerator.efficiency
         width = model.num_attention_heads // deployment.tensor_parallel_size * model.head_dim
         kv_bytes = layout.kv_bytes_per_token(deployment)
+        kv_heads = max(1, model.num_key_value_heads // deployment.tensor_parallel_size)
         common: dict[str, Any] = {
             "count": 1,
             "row_bytes": 2 * width * self._activation_bytes + kv_bytes,
@@ -263,6 +264,7 @@ class _Kernels:
             work=context,
             read=context,
             launch_s=efficiency.decode_attention_launch_s,
+            at_once=efficiency.decode_attention_blocks / kv_heads,
             **common,
         )
         return AttentionOperators([prefill], [decode])

@@ -58,6 +58,8 @@ class Engine:
     enforce_eager: bool = False
     eager_layer_s: float | None = None
     """Host time to launch a layer's kernels without CUDA graphs; None: the catalogue's."""
+    eager_prefill_s: float = 0.0
+    """Further host time of an iteration with prompts."""
     engine_version: str = "0.33"
     sampling: Literal["greedy", "top_p"] = "greedy"
     gpu_memory_utilization: float = 0.9
@@ -68,10 +70,13 @@ class Engine:
     def pool(self, accelerator: AcceleratorSpec | None = None) -> Pool:
         """The engine as a pool. Raises ScenarioError when the model does not fit."""
         found = accelerator or load_accelerator(self.accelerator)
+        changes: dict[str, Any] = {}
         if self.in_engine:
-            found = replace(found, efficiency=replace(found.efficiency, request_s=0.0))
+            changes["request_s"] = 0.0
         if self.eager_layer_s is not None:
-            found = replace(found, efficiency=replace(found.efficiency, host_eager_layer_s=self.eager_layer_s))
+            changes |= {"host_eager_layer_s": self.eager_layer_s, "host_prefill_iteration_s": self.eager_prefill_s}
+        if changes:
+            found = replace(found, efficiency=replace(found.efficiency, **changes))
         model = load_model(self.model)
         if self.max_model_len is not None and self.max_model_len > model.max_position_embeddings:
             model = replace(model, max_position_embeddings=self.max_model_len)
