@@ -319,7 +319,7 @@ def _progress(quiet_s: float = 2.0) -> "OnProgress":
         if time.monotonic() < due and not (rewrites and over):
             return
         due = time.monotonic() + (0.2 if rewrites else 10.0)
-        left = f", about {progress.left_s:.0f} s left" if progress.left_s == progress.left_s else ""
+        left = f", about {progress.left_s:.0f} s left" if progress.left_s > 0 else ""
         line = "" if over and rewrites else f"{progress.done:,} of {progress.total:,} runs{left}"
         sys.stderr.write(f"\r{line:<60}" + ("\r" if over else "") if rewrites else f"{line}\n")
         sys.stderr.flush()

@@ -5,9 +5,7 @@ from typing import Any, Literal
 
 from llmsim.report.tables import METRIC_NAMES, percent, slo_name
 from llmsim.results.attribution import what_binds
-from llmsim.results.confidence import latency_interval
 from llmsim.results.results import Results
-from llmsim.results.stability import judge_stability
 from llmsim.units import format_duration
 
 _STABILITY = {
@@ -82,8 +80,7 @@ def _tails(summary: dict[str, Any]) -> str:
 
 def stability(results: Results) -> str:
     """Whether requests left as fast as they came, where it can be told; ``judge_stability`` says how."""
-    facts = results.facts
-    found = judge_stability(results.record.requests, facts.window_start_s, facts.window_end_s)
+    found = results.stability()
     if found.verdict == "unknown":
         return "Stability cannot be told: too few requests are known."
     told = (
@@ -95,13 +92,19 @@ def stability(results: Results) -> str:
 
 def confidence(results: Results) -> str:
     """The 95 % intervals of the tails, from this run alone."""
-    found = {metric: latency_interval(results.record, metric, "p99") for metric in ("ttft", "tpot", "e2e")}
+    intervals = results.summary()["intervals"]
     told = [
-        f"{METRIC_NAMES[metric]} p99 {format_duration(max(each.low, 0.0))} to {format_duration(each.high)}"
-        for metric, each in found.items()
-        if each.high == each.high
+        f"{METRIC_NAMES[metric]} p99 {_bounds(**intervals[f'{metric}_s']['p99'])}"
+        for metric in ("ttft", "tpot", "e2e")
+        if intervals[f"{metric}_s"]["p99"]["low"] is not None
     ]
     return f"From this run alone, 95 %: {', '.join(told)}." if told else ""
+
+
+def _bounds(low: float, high: float | None) -> str:
+    if high is None:
+        return f"{format_duration(low)} or more: too few slow requests are independent"
+    return f"{format_duration(low)} to {format_duration(high)}"
 
 
 def binding(results: Results) -> str:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llmsim.results.attribution import Floats, attribute, what_binds
+from llmsim.results.confidence import summarise_confidence
 from llmsim.results.metrics import summarise
 from llmsim.results.record import ITERATION_COLUMNS, REQUEST_COLUMNS, RunFacts, RunRecord
+from llmsim.results.stability import Stability, judge_stability
 from llmsim.results.storage import read_result, write_result
 from llmsim.units import format_duration
 
@@ -17,15 +19,16 @@ if TYPE_CHECKING:
 class Results:
     """The results of one run.
 
-    ``summary`` is the summary when it is known already: a record of level ``summary`` keeps no requests
-    that it could be computed from.
+    ``figures`` are the figures when they are known already: a record of level ``summary`` keeps no requests
+    that they could be computed from.
     """
 
-    __slots__ = ("_iterations", "_requests", "_summary", "record")
+    __slots__ = ("_figures", "_iterations", "_requests", "_summary", "record")
 
-    def __init__(self, record: RunRecord, summary: dict[str, Any] | None = None) -> None:
+    def __init__(self, record: RunRecord, figures: dict[str, Any] | None = None) -> None:
         self.record = record
-        self._summary = summary
+        self._figures = figures
+        self._summary: dict[str, Any] | None = None
         self._requests: pd.DataFrame | None = None
         self._iterations: pd.DataFrame | None = None
 
@@ -58,14 +61,26 @@ class Results:
     @property
     def slo_met(self) -> bool | None:
         """Whether every limit of the SLO was kept; None without an SLO or without requests."""
-        met: bool | None = self.summary()["slo"]["met"]
+        met: bool | None = self.figures()["slo"]["met"]
         return met
 
-    def summary(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """The figures of the run as strict JSON values; ``metrics.summarise`` says what each means."""
+        if self._figures is None:
+            self._figures = summarise(self.record)
+        return self._figures
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, and how sure they are: ``stability`` has the fields of ``stability.Stability``, ``intervals``
+        is what ``confidence.summarise_confidence`` returns."""
         if self._summary is None:
-            self._summary = summarise(self.record)
+            stability, intervals = self.stability()._asdict(), summarise_confidence(self.record)
+            self._summary = {**self.figures(), "stability": stability, "intervals": intervals}
         return self._summary
+
+    def stability(self) -> Stability:
+        """Whether requests left as fast as they came, with the evidence."""
+        return judge_stability(self.record.requests, self.facts.window_start_s, self.facts.window_end_s)
 
     def attribution(self, decode_only_s: Floats | None = None) -> "pd.DataFrame":
         """Where the time of each finished request went; ``attribution.PARTS`` says what each column means."""
@@ -73,7 +88,7 @@ class Results:
 
     def what_binds(self) -> str:
         """One sentence: the resource that took most of the time, and why requests wait."""
-        return what_binds(self.record, self.summary())
+        return what_binds(self.record, self.figures())
 
     def save(self, folder: str | Path) -> None:
         """Write everything to a folder, which ``load_results`` reads back; the same run gives the same bytes.
@@ -83,7 +98,7 @@ class Results:
         write_result(Path(folder), self.record, self.summary())
 
     def __repr__(self) -> str:
-        summary, met = self.summary(), self.slo_met
+        summary, met = self.figures(), self.slo_met
         counts, gpus = summary["requests"], summary["gpus"]
         rate = summary["output_throughput_tokens_per_s"]
         parts = [

@@ -6,17 +6,20 @@ Beside the metrics: series and samples in, intervals out. Nothing here knows wha
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 """Share of intervals that should hold the true value."""
-BATCHES = 25
-"""Parts a series is cut into: few enough that each is long against its memory, enough for a t quantile near 2."""
-RESAMPLES = 200
-"""Enough for a standard error: its own error is 1 / sqrt(2 * 200) = 5 %."""
+BATCHES = 20
+"""Parts a series is cut into: few enough that each is long against its memory, enough to see whether it is."""
+MOST_CORRELATION = 0.9
+"""Of neighbouring batches: with more they would be worth a single one."""
+WIDER = (1, 2, 5, 10)
+"""Times as many values as are beyond a percentile, whose memory is looked at: those few alone tell too little of it."""
+FEWEST_BEYOND = 3.0
+"""Independent values beyond a percentile with fewer of which nothing bounds it from above."""
 MSER_BATCH = 5
 """Observations averaged before the MSER rule is applied, hence MSER-5."""
 
@@ -55,51 +58,78 @@ def batch_means(series: Floats, level: float = LEVEL) -> Interval:
     """The mean of a series in order of time, shape ``(n,)``, whose neighbours depend on each other.
 
     The means of ``BATCHES`` consecutive parts are nearly independent when each part is long against the series'
-    memory (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3). A series too short to be cut
-    has NaN bounds.
+    memory (Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3); see ``_error_of_mean`` for when
+    they are not. A series too short to be cut has NaN bounds.
     """
-    size = len(series) // BATCHES
-    if size < 2:
+    if len(series) < 2 * BATCHES:
         return Interval(float(np.mean(series)) if len(series) else float("nan"), float("nan"), float("nan"))
-    parts = series[len(series) - size * BATCHES :].reshape(BATCHES, size).mean(axis=1)
-    spread = t_interval(parts, level).half_width
-    mean = float(np.mean(series))
-    return Interval(mean, mean - spread, mean + spread)
+    error, batches = _error_of_mean(series)
+    mean, half = float(np.mean(series)), _t(batches - 1, level) * error
+    return Interval(mean, mean - half, mean + half)
 
 
-def block_bootstrap(series: Floats, percentile: float, level: float = LEVEL) -> Interval:
-    """A percentile of a series in order of time, shape ``(n,)``, from resampled blocks of neighbours.
+def percentile_interval(series: Floats, percentile: float, level: float = LEVEL) -> Interval:
+    """A percentile of a series in order of time, shape ``(n,)``, whose neighbours depend on each other.
 
-    Right where the series has some hundred values beyond the percentile; with fewer it is too narrow.
-    ``BATCHES`` consecutive blocks are drawn with replacement, so that what neighbours have in common stays in
-    (Kuensch, "The jackknife and the bootstrap for general stationary observations", 1989). The standard error of
-    the resampled percentiles times Student's t makes the interval; it is the same for the same series.
+    The share of values beyond a percentile has an interval, whose ends are percentiles of the same series
+    (Woodruff, "Confidence intervals for medians and other position measures", 1952). That interval is Clopper and
+    Pearson's for as many independent values as the series is worth (Korn and Graubard, "Confidence intervals for
+    proportions with small expected number of positive counts estimated from survey data", 1998): the values beyond
+    it are as dependent as they look, or as the more frequent ones of ``WIDER`` are on average. The upper bound is NaN
+    where it lies beyond the series or fewer than ``FEWEST_BEYOND`` independent values are beyond the percentile;
+    both are for a series too short to be cut into batches.
     """
     if not len(series):
         return Interval(*(float("nan"),) * 3)
-    value = float(np.percentile(series, percentile))
     if len(series) < 2 * BATCHES:
-        return Interval(value, float("nan"), float("nan"))
-    order = np.argsort(series, kind="stable")
-    drawn = Generator(Philox(0)).multinomial(BATCHES, np.full(BATCHES, 1 / BATCHES), RESAMPLES)
-    resampled = series[order[_ranks((order * BATCHES) // len(series), drawn, percentile / 100)]]
-    error = float(np.std(resampled)) * (BATCHES / (BATCHES - 1)) ** 0.5
-    half = _t(BATCHES - 1, level) * error
-    return Interval(value, value - half, value + half)
+        return Interval(float(np.percentile(series, percentile)), float("nan"), float("nan"))
+    ordered, share = np.sort(series), 1 - percentile / 100
+    wider = [times * share for times in WIDER if times == 1 or times * share <= 0.5]
+    thresholds = ordered[[int((1 - each) * (len(series) - 1)) for each in wider]]
+    worths = [_worth(series > each, level) for each in thresholds]
+    worth = min(worths[0], float(np.exp(np.mean(np.log(worths)))))
+    beyond = worth * share
+    fewest, most = _share_of(beyond, worth, level)
+    value, low, high = (float(each) for each in np.quantile(ordered, (1 - share, 1 - most, 1 - fewest)))
+    bounded = beyond >= FEWEST_BEYOND and fewest * len(series) >= 1
+    return Interval(value, low, high if bounded else float("nan"))
 
 
-def _ranks(blocks: NDArray[np.int64], drawn: NDArray[np.int64], share: float) -> NDArray[np.int64]:
-    """The place of a quantile in the ordered series, whose ``blocks`` count as often as ``drawn``: by bisection."""
-    counts = np.zeros((BATCHES, len(blocks)), np.int64)
-    counts[blocks, np.arange(len(blocks))] = 1
-    below = np.cumsum(counts, axis=1)
-    wanted = share * (drawn @ below[:, -1])
-    low, high = np.zeros(len(drawn), np.int64), np.full(len(drawn), len(blocks) - 1)
-    while np.any(low < high):
-        middle = (low + high) // 2
-        enough = (drawn * below[:, middle].T).sum(axis=1) >= wanted
-        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
-    return low
+def _error_of_mean(series: Floats | NDArray[np.bool_]) -> tuple[float, float]:
+    """The standard error of the mean by batches, and how many independent batches those are worth.
+
+    Batches that are short against the series' memory are correlated, which is taken as that of a first-order
+    autoregression (Steiger et al., "ASAP3: a batch means procedure for steady-state simulation analysis", 2005).
+    """
+    size = len(series) // BATCHES
+    parts = series[len(series) - size * BATCHES :].reshape(BATCHES, size).mean(axis=1)
+    apart = parts - parts.mean()
+    squares = float(apart @ apart)
+    if not squares:
+        return 0.0, float(BATCHES)
+    # The estimate is too low by about 1 / BATCHES (Marriott and Pope, Biometrika 41, 1954).
+    correlation = float(np.clip(apart[1:] @ apart[:-1] / squares + 1 / BATCHES, 0.0, MOST_CORRELATION))
+    batches = BATCHES * (1 - correlation) / (1 + correlation)
+    return (squares / (BATCHES - 1) / batches) ** 0.5, batches
+
+
+def _worth(beyond: NDArray[np.bool_], level: float) -> float:
+    """How many independent values tell as much as a series about the share of its values that are ``beyond``.
+
+    Counted down as Student's t is wider than the normal law, because the error is itself estimated.
+    """
+    share, count = float(beyond.mean()), len(beyond)
+    error, batches = _error_of_mean(beyond)
+    worth = min(share * (1 - share) / error**2, count) if error else count
+    return worth * (_normal(level) / _t(batches - 1, level)) ** 2
+
+
+def _share_of(beyond: float, count: float, level: float) -> tuple[float, float]:
+    """Bounds of a share of which ``beyond`` of ``count`` were seen (Clopper and Pearson, Biometrika 26, 1934)."""
+    from scipy.special import betaincinv
+
+    tail = (1 - level) / 2
+    return float(betaincinv(beyond, count - beyond + 1, tail)), float(betaincinv(beyond + 1, count - beyond, 1 - tail))
 
 
 def mser5(series: Floats) -> int | None:
@@ -159,7 +189,25 @@ def chance_of_luck(effect: float, run_cv: float) -> float:
     return float(norm.sf(effect / (np.sqrt(2) * run_cv))) if run_cv else 0.0
 
 
-def _t(degrees: int, level: float) -> float:
+def percentile_ranks(count: int, percentile: float) -> tuple[float, float]:
+    """Between which ranks of ``count`` independent values the true percentile lies, with 95 %.
+
+    How many of the values are below it is binomial: rank n*p, give or take 1.96 * sqrt(n*p*(1-p)) (David and
+    Nagaraja, "Order Statistics", 3rd edition, section 7.1).
+    """
+    share = percentile / 100
+    rank, spread = count * share, 1.96 * (count * share * (1 - share)) ** 0.5
+    return rank - spread, rank + spread
+
+
+def _t(degrees: float, level: float) -> float:
+    """Student's quantile; with less than one degree of freedom that of one."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, (1 + level) / 2))
+    return float(stdtrit(max(degrees, 1.0), (1 + level) / 2))
+
+
+def _normal(level: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))

@@ -8,6 +8,7 @@ import numpy as np
 from llmsim.errors import ScenarioError
 from llmsim.results.confidence import SERIES, latency_interval
 from llmsim.results.results import Results
+from llmsim.results.stability import FEW_REQUESTS
 from llmsim.results.statistics import Interval, t_interval
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 QUARTER = 0.25
 """Share of the requests that a first look takes: enough when the load is far from the limit."""
-RESOLUTION = 0.04
+RESOLUTION = 0.08
 """Relative width of the bracket in which capacity is then measured."""
 FIRST_GUESS = 0.8
 """Share of the closed-form bound that is tried first."""
@@ -29,6 +30,8 @@ MOST = 1e6
 """Times its own load from which on a scenario is held to bear anything."""
 NEAR = 0.15
 """Relative distance to a load at which a quarter did not decide, within which no quarter is tried."""
+FAR = 1.5
+"""Times the limit, or its inverse, from which on the figure of a short run decides without an interval."""
 IDLE = 1e-3
 """Share of the first load at which the SLO is out of reach at any load."""
 
@@ -170,7 +173,8 @@ class _Search:
     def _decide(self, load: float) -> Probe:
         """A short run where it decides, otherwise a whole one."""
         near = any(abs(load / each - 1) < NEAR for each in self._undecided)
-        if not near and (quarter := self._run(load, QUARTER)).verdict != "open":
+        tells = self._load.whole or QUARTER * self._whole(load) >= FEW_REQUESTS
+        if tells and not near and (quarter := self._run(load, QUARTER)).verdict != "open":
             return quarter
         self._undecided.append(load)
         probe = self._run(load, 1.0)
@@ -222,7 +226,7 @@ class _Search:
     def _result(self, value: float, interval: Interval, bound: float, high: Probe) -> Capacity:
         shown = kept(shorter(self._load.at(high.load), QUARTER), "full")
         results = simulate(shown)
-        self._requests += results.summary()["requests"]["total"]
+        self._requests += results.figures()["requests"]["total"]
         return Capacity(
             scenario=self._scenario,
             load=self._load.name,
@@ -260,7 +264,7 @@ def _probe(load: float, scenario: Scenario, whole: bool, closed: bool) -> Probe:
         load=load,
         requests=outcome.summary["requests"]["total"],
         outcome=outcome,
-        verdict=_verdict(results, outcome, whole, closed),
+        verdict=_verdict(results, outcome, score, whole, closed),
         score=score,
         worst="stable" if saturated and not score > 1 else worst,
     )
@@ -278,8 +282,11 @@ def _score(outcome: Outcome) -> tuple[float, str]:
     return scores[worst], worst
 
 
-def _verdict(results: Results, outcome: Outcome, whole: bool, closed: bool) -> Literal["kept", "missed", "open"]:
-    """Sequential: kept or missed only when the whole interval of each limit's figure, and the queue, say so.
+def _verdict(
+    results: Results, outcome: Outcome, score: float, whole: bool, closed: bool
+) -> Literal["kept", "missed", "open"]:
+    """Sequential: kept or missed only when the whole interval of each limit's figure, and the queue, say so, or when
+    the worst figure is far from its limit.
 
     In a short run a queue that grows may be one that is filling up, and in a closed loop none grows without end.
     """
@@ -289,17 +296,19 @@ def _verdict(results: Results, outcome: Outcome, whole: bool, closed: bool) -> L
     intervals = [
         (target["limit_s"], _interval(results, key)) for key, target in outcome.summary["slo"]["targets"].items()
     ]
-    if any(interval.low > limit for limit, interval in intervals):
+    if score > FAR or any(interval.low > limit for limit, interval in intervals):
         return "missed"
     settled = stability == "stable" or closed
-    return "kept" if settled and all(interval.high <= limit for limit, interval in intervals) else "open"
+    if settled and (score < 1 / FAR or all(interval.high <= limit for limit, interval in intervals)):
+        return "kept"
+    return "open"
 
 
 def _interval(results: Results, key: str) -> Interval:
     metric, statistic, _ = key.split("_")
     if metric in SERIES:
         return latency_interval(results.record, metric, statistic)
-    value = results.summary()[f"{metric}_s"][statistic]
+    value = results.figures()[f"{metric}_s"][statistic]
     return Interval(value, float("nan"), float("nan"))
 
 

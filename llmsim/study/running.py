@@ -1,5 +1,6 @@
 """Many runs at once, through joblib: the one place where studies run scenarios."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from llmsim.errors import ScenarioError
 from llmsim.results.results import Results
-from llmsim.results.stability import Stability, judge_stability
+from llmsim.results.stability import Stability
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 
@@ -40,6 +41,7 @@ class Outcome(NamedTuple):
     """What a study keeps of a run."""
 
     summary: dict[str, Any]
+    """Its figures."""
     stability: Stability
 
     def figure(self, key: str) -> float:
@@ -54,9 +56,7 @@ def run_once(scenario: Scenario) -> Outcome:
 
 def outcome_of(results: Results) -> Outcome:
     """What a study keeps of results."""
-    facts = results.facts
-    stability = judge_stability(results.record.requests, facts.window_start_s, facts.window_end_s)
-    return Outcome(results.summary(), stability)
+    return Outcome(results.figures(), results.stability())
 
 
 def run_all(
@@ -69,7 +69,8 @@ def run_all(
     """``function`` of each task, in the order of the tasks.
 
     ``jobs`` is the number of processes; -1: one a core. Backends ``dask`` and ``ray`` need their extras; they take
-    the cluster this process is connected to, or start one on this machine and end it.
+    the cluster this process is connected to, or start one on this machine and end it. Ray tells no progress before
+    the end.
 
     Raises:
         ScenarioError: when the backend is not installed.
@@ -79,14 +80,14 @@ def run_all(
     begin = time.monotonic()
     answers: list[_Answer | None] = [None] * len(tasks)
     with _backend(backend, jobs):
-        streams = backend in ("loky", "threading")
+        streams = backend != "ray"
         pool = Parallel(n_jobs=jobs, return_as="generator_unordered" if streams else "list")
         found: Iterable[tuple[int, _Answer]] = pool(
             delayed(_numbered)(function, number, task) for number, task in enumerate(tasks)
         )
         for done, (number, answer) in enumerate(found, 1):
             answers[number] = answer
-            if progress is not None:
+            if progress is not None and (streams or done == len(tasks)):
                 progress(Progress(done, len(tasks), time.monotonic() - begin))
     return answers  # type: ignore[return-value]
 
@@ -134,10 +135,10 @@ def _numbered(function: Callable[[_Task], _Answer], number: int, task: _Task) ->
 @contextmanager
 def _backend(name: Backend, jobs: int) -> Iterator[None]:
     """Runs of joblib go there; a cluster that is started for it ends with it."""
-    from joblib import parallel_config
+    from joblib import effective_n_jobs, parallel_config
 
     try:
-        end = _CLUSTERS[name](jobs if jobs > 0 else os.cpu_count() or 1) if name in _CLUSTERS else _nothing
+        end = _CLUSTERS[name](effective_n_jobs(jobs)) if name in _CLUSTERS else _nothing
     except ImportError as error:
         raise ScenarioError(f"backend {name}: {error.name} is not installed: pip install 'llmsim[{name}]'") from None
     try:
@@ -154,7 +155,7 @@ def _dask(workers: int) -> Callable[[], None]:
     try:
         default_client()
     except ValueError:
-        client = Client(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+        client = Client(n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR)
         close: Callable[[], None] = client.close
         return close
     return _nothing
@@ -168,7 +169,9 @@ def _ray(workers: int) -> Callable[[], None]:
     register_ray()
     if ray.is_initialized():
         return _nothing
-    ray.init(num_cpus=workers, include_dashboard=False)
+    # Ray tells its makers of each cluster unless it is told not to.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(num_cpus=workers, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     shutdown: Callable[[], None] = ray.shutdown
     return shutdown
 

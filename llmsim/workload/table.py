@@ -88,26 +88,12 @@ class RequestTable:
         """
         if arrival_ns is None:
             arrival_ns = np.rint(np.asarray(arrival_s, np.float64) * NS_PER_S)
-        given = (
-            arrival_ns,
-            prompt_tokens,
-            output_tokens,
-            max_tokens,
-            priority,
-            client,
-            session,
-            after,
-            think_ns,
-        )
-        try:
-            rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column)) for column in given))
-        except ValueError as error:
-            raise ScenarioError(f"the columns of a request table differ in length: {error}") from None
-        columns: dict[str, Any] = {name: _whole(name, row) for name, row in zip(_COLUMNS, rows, strict=True)}
+        lengths = (prompt_tokens, output_tokens, max_tokens)
+        columns = _columns(arrival_ns, *lengths, priority, client, session, after, think_ns)
         if segments is not None:
             columns |= zip(("segment_offsets", *_SEGMENTS), segments, strict=True)
         if timeout_ns is not None:
-            columns["timeout_ns"] = np.broadcast_to(timeout_ns, len(rows[0])).astype(np.int64)
+            columns["timeout_ns"] = np.broadcast_to(timeout_ns, len(columns["arrival_ns"])).astype(np.int64)
         table = cls(**columns, client_names=client_names, backoff_ns=backoff_ns)
         table._check()
         if np.all(np.diff(table.arrival_ns) >= 0):
@@ -224,6 +210,15 @@ _COLUMNS = (
 )
 _PATIENCE = ("timeout_ns", "backoff_ns")
 _SEGMENTS = ("segment_stream", "segment_start", "segment_tokens")
+
+
+def _columns(*given: ArrayLike) -> dict[str, Any]:
+    """The values of ``_COLUMNS``, in their order, as arrays of one length."""
+    try:
+        rows = np.broadcast_arrays(*(np.atleast_1d(np.asarray(column)) for column in given))
+    except ValueError as error:
+        raise ScenarioError(f"the columns of a request table differ in length: {error}") from None
+    return {name: _whole(name, row) for name, row in zip(_COLUMNS, rows, strict=True)}
 
 
 def _whole(name: str, values: NDArray[Any]) -> Ints:

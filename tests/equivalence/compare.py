@@ -47,7 +47,7 @@ def _changed(column: Any, change: Callable[[Any], Any]) -> Any:
 
 def _figures(results: Results) -> dict[str, Any]:
     totals = results.record.totals
-    summary = {key: value for key, value in results.summary().items() if key not in HOW_IT_WAS_COMPUTED}
+    summary = {key: value for key, value in results.figures().items() if key not in HOW_IT_WAS_COMPUTED}
     return {
         **{f"totals.{name}": getattr(totals, name) for name in totals.__slots__},
         **{f"summary.{path}": value for path, value in _leaves(summary)},

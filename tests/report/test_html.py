@@ -1,6 +1,7 @@
 """The report is one file that needs nothing else, says the verdict, and shows users' text as text."""
 
 import re
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -37,6 +38,12 @@ class Page(HTMLParser):
         self.text += data if tag not in ("script", "style") else ""
 
 
+@cache
+def the_page() -> Page:
+    """The report of the story."""
+    return Page(report_page(the_story()))
+
+
 def test_the_file_is_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
     path = write_report(the_story(), tmp_path / "new" / "report.html")
     assert path == tmp_path / "new" / "report.html"
@@ -60,7 +67,7 @@ def test_the_verdict_stands_first(slo: dict[str, float], text: str) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:
-    page = Page(report_page(the_story()))
+    page = the_page()
     for tag, attributes in page.elements:
         assert tag not in ("iframe", "img", "object", "embed", "base", "form")
         for name in ("src", "href", "srcset", "action", "poster"):
@@ -72,7 +79,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 
 
 def test_no_button_sends_data_away() -> None:
-    _, drawing = Page(report_page(the_story())).scripts
+    _, drawing = the_page().scripts
     assert '"showSendToCloud": false' in drawing and '"displaylogo": false' in drawing
     assert '"plotlyServerURL": ""' in drawing
 
@@ -92,7 +99,7 @@ def test_the_scenario_and_the_assumptions_are_there() -> None:
 
 
 def test_there_is_a_place_for_each_figure() -> None:
-    identifiers = [attributes.get("id") for _, attributes in Page(report_page(the_story())).elements]
+    identifiers = [attributes.get("id") for _, attributes in the_page().elements]
     assert {f"figure-{name}" for name, *_ in FIGURES} <= set(identifiers)
 
 

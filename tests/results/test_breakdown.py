@@ -1,21 +1,17 @@
 """Where the time went, down to the resource: by hand, and to the nanosecond on every kind of run."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from llmsim import load_scenario, simulate
+from llmsim import simulate
 from llmsim.errors import ScenarioError
 from llmsim.results.attribution import attribute
 from llmsim.results.breakdown import COMPONENTS, QUEUE, Metric, breakdown, explain_percentile
 from llmsim.results.record import Columns, RunRecord
-from llmsim.study.load import shorter
 from tests.equivalence.drawn import draw_scenario
 from tests.results.factories import a_preemption, a_record, a_request, an_iteration, some_facts
 
 METRICS: tuple[Metric, ...] = ("ttft", "e2e", "tpot")
-SCENARIOS = Path(__file__).parent.parent.parent / "scenarios"
 
 
 def in_ns(columns: Columns) -> dict[str, np.ndarray]:
@@ -29,7 +25,7 @@ def components_of(record: RunRecord, metric: Metric = "e2e") -> dict[str, float]
 
 
 def check(record: RunRecord) -> None:
-    """Components of every metric sum to it, and none is negative."""
+    """Components of every metric of every request sum to it to the nanosecond, and none is negative."""
     coarse = attribute(record)
     for metric in METRICS:
         found = in_ns(breakdown(record, metric))
@@ -75,16 +71,6 @@ def test_a_preemption_is_a_wait_and_a_recomputation() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_drawn_runs_add_up_to_the_nanosecond(seed: int) -> None:
     check(simulate(draw_scenario(seed, 30)).record)
-
-
-@pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.toml")), ids=lambda path: path.stem)
-def test_scenarios_add_up_to_the_nanosecond(path: Path) -> None:
-    try:
-        scenario = load_scenario(path)
-    except ScenarioError as error:
-        pytest.skip(f"its trace is not here: {error}")
-    requests = len(scenario.workload.generate(scenario.seed))
-    check(simulate(shorter(scenario, min(1.0, 200 / requests))).record)
 
 
 def test_a_percentile_is_explained_by_the_requests_near_it() -> None:

@@ -8,11 +8,12 @@ import pytest
 from llmsim.results.statistics import (
     Floats,
     batch_means,
-    block_bootstrap,
     chance_of_luck,
     mser5,
     paired_power,
     pairs_needed,
+    percentile_interval,
+    percentile_ranks,
     t_interval,
 )
 
@@ -60,20 +61,31 @@ def test_intervals_over_replications_cover_as_often_as_they_say() -> None:
 
 
 def test_batch_means_cover_as_often_as_they_say() -> None:
-    found = [batch_means(series) for series in waits(0.5, TRIALS, 12_000, seed=1)]
+    found = [batch_means(series) for series in waits(0.5, TRIALS, 6000, seed=1)]
     assert HONEST[0] <= np.mean([each.low <= mean_wait(0.5) <= each.high for each in found]) <= HONEST[1]
 
 
 def test_means_taken_as_independent_would_not() -> None:
     """What batch means are for: neighbours wait alike."""
-    found = [t_interval(series) for series in waits(0.5, 200, 12_000, seed=1)]
+    found = [t_interval(series) for series in waits(0.5, 200, 6000, seed=1)]
     assert np.mean([each.low <= mean_wait(0.5) <= each.high for each in found]) < 0.8
 
 
-def test_bootstrapped_percentiles_cover_as_often_as_they_say() -> None:
-    truth = wait_percentile(0.3, 0.9)
-    found = [block_bootstrap(series, 90) for series in waits(0.3, TRIALS, 4000, seed=2)]
+@pytest.mark.parametrize(("percentile", "customers"), [(90, 2000), (99, 6000)])
+def test_intervals_of_percentiles_cover_as_often_as_they_say(percentile: int, customers: int) -> None:
+    truth = wait_percentile(0.3, percentile / 100)
+    found = [percentile_interval(series, percentile) for series in waits(0.3, TRIALS // 2, customers, seed=2)]
+    assert np.mean([np.isfinite(each.high) for each in found]) > 0.97
     assert HONEST[0] <= np.mean([each.low <= truth <= each.high for each in found]) <= HONEST[1]
+
+
+@pytest.mark.parametrize(("load", "customers"), [(0.3, 1000), (0.5, 2000), (0.7, 4000), (0.8, 1000), (0.9, 2000)])
+def test_a_tail_that_cannot_be_known_is_not_said_to_be(load: float, customers: int) -> None:
+    """The series are too short for a 99th percentile: most have no upper bound, few a wrong one."""
+    truth = wait_percentile(load, 0.99)
+    found = [percentile_interval(series, 99) for series in waits(load, 400, customers, seed=5)]
+    assert np.mean([np.isfinite(each.high) for each in found]) < 0.6
+    assert np.mean([each.high < truth or each.low > truth for each in found]) < 0.1
 
 
 def test_pairs_of_equal_systems_differ_as_seldom_as_they_should() -> None:
@@ -119,10 +131,22 @@ def test_power_is_how_often_an_effect_is_seen() -> None:
 
 
 def test_too_little_to_tell_has_no_bounds() -> None:
-    for found in (t_interval(np.array([3.0])), batch_means(np.full(30, 3.0)), block_bootstrap(np.full(30, 3.0), 50)):
+    for found in (
+        t_interval(np.array([3.0])),
+        batch_means(np.full(30, 3.0)),
+        percentile_interval(np.full(30, 3.0), 50),
+    ):
         assert found.value == 3.0
         assert np.isnan(found.half_width)
     assert np.isnan(t_interval(np.zeros(0)).value)
     assert paired_power(0.05, 0.0, 3) == 1.0
     with pytest.raises(ValueError, match="effect of 0"):
         pairs_needed(0.0, 0.1)
+
+
+def test_ranks_of_a_percentile() -> None:
+    """The 99th of 1,000 values lies between the 984th and the 996th; the drawn binomial says how often."""
+    low, high = percentile_ranks(1000, 99)
+    assert (low, high) == (pytest.approx(990 - 6.2, abs=0.05), pytest.approx(990 + 6.2, abs=0.05))
+    below = np.random.default_rng(0).binomial(1000, 0.99, 20_000)
+    assert np.mean((below >= low) & (below <= high)) == pytest.approx(0.95, abs=0.02)

@@ -17,7 +17,7 @@ FOUR_H100 = Choices(accelerators=("h100-sxm",), tensor_parallel_sizes=(4,))
 
 @pytest.fixture(scope="module")
 def chat() -> Scenario:
-    return load_scenario(FILE, ["workload.requests=500"])
+    return load_scenario(FILE, ["workload.requests=300"])
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ accelerator = "h100-sxm"
 engine = {{ scheduler = {{ kind = "vllm", max_num_seqs = 128 }}, enable_prefix_caching = false }}
 [workload]
 kind = "clients"
-requests = 8000
+requests = {requests}
 [[workload.clients]]
 name = "load"
 rate_per_s = {rate}
@@ -34,10 +34,10 @@ output_tokens = {{ kind = "fixed", tokens = 62 }}
 """
 
 
-def run(tmp_path: Path, rate: float, cap: str) -> pd.DataFrame:
+def run(tmp_path: Path, rate: float, cap: str, requests: int = 8000) -> pd.DataFrame:
     """The requests of a run at an offered rate."""
     path = tmp_path / "scenario.toml"
-    path.write_text(SCENARIO.format(rate=rate, cap=cap))
+    path.write_text(SCENARIO.format(rate=rate, cap=cap, requests=requests))
     return simulate(load_scenario(path)).requests
 
 
@@ -70,7 +70,7 @@ def test_with_a_limit_the_latency_of_an_overloaded_server_levels_off(tmp_path: P
 
 
 def test_below_saturation_a_limit_changes_nothing(tmp_path: Path) -> None:
-    held, free = run(tmp_path, 60.0, "max_concurrency = 440"), run(tmp_path, 60.0, "")
+    held, free = (run(tmp_path, 60.0, cap, requests=1000) for cap in ("max_concurrency = 440", ""))
     pd.testing.assert_frame_equal(held, free)
 
 

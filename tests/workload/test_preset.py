@@ -207,9 +207,9 @@ def test_impossible_presets_are_refused() -> None:
 
 
 def test_two_hundred_thousand_requests_with_shared_prefixes_take_less_than_a_second() -> None:
-    seconds = []
-    for seed in range(3):
+    def cpu_s(seed: int) -> float:
         began = process_time()
         PresetWorkload(name="mooncake-conversation", requests=200_000).generate(seed)
-        seconds.append(process_time() - began)
-    assert min(seconds) < 1.0
+        return process_time() - began
+
+    assert any(cpu_s(seed) < 1.0 for seed in range(3))
