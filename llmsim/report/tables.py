@@ -164,7 +164,7 @@ def money(amount: float | None) -> str:
     """US dollars, or a dash when a price is not known."""
     if amount is None:
         return UNKNOWN
-    return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
+    return f"${amount:,.0f}" if amount >= 10_000 else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
 
 
 def gibibytes(count: float) -> str:
