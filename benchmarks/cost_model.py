@@ -1,7 +1,7 @@
 """How many step estimates a second the cost model makes: ``python benchmarks/cost_model.py``.
 
-Prints scalar steps (iterations that are not leaped over), short arrays (a leap of a few iterations) and long ones. Each
-is the best of several rounds, so that other work on the machine counts little.
+Prints steps, which the engine asks for, and accounts of many iterations at once, which it asks for afterwards. Each is
+the best of several rounds, so that other work on the machine counts little.
 """
 
 import timeit
@@ -23,7 +23,7 @@ DEPLOYMENTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "latent, TP 8": ("deepseek-v3", "h200-sxm", {"tensor_parallel_size": 8}),
     "70B, TP 2, PP 3": ("llama-3.1-70b", "a100-sxm-80gb", {"tensor_parallel_size": 2, "pipeline_parallel_size": 3}),
 }
-SHORT, LONG = 20, 100_000
+MANY = 16_384
 
 
 def seconds(call: Callable[[], object], runs: int) -> float:
@@ -33,26 +33,24 @@ def seconds(call: Callable[[], object], runs: int) -> float:
 
 
 def measure(cost: CostModel, window: int | None) -> tuple[float, ...]:
-    """Seconds of a mixed step, of a decode step, of a short array and of one element of a long array."""
+    """Seconds of a mixed step, of a decode step and of accounting for an iteration among many."""
     decode = decodes(40, 800, window)
     mixed = Batch(*(sum(fields) for fields in zip(decode, prompts(1, 512, 100, window), strict=True)))
-    short, long = (40 * (800 + np.arange(count)) for count in (SHORT, LONG))
-    kept = [np.minimum(each, 40 * (window or 10**9)) for each in (short, long)]
+    many = Batch(*(np.full(MANY, field) for field in mixed))
     return (
         seconds(lambda: cost.step(mixed), 5000),
         seconds(lambda: cost.step(decode), 5000),
-        seconds(lambda: cost.decode(40, short, kept[0]), 5000),
-        seconds(lambda: cost.decode(40, long, kept[1]), 10) / LONG,
+        seconds(lambda: cost.account(many), 10) / MANY,
     )
 
 
 def main() -> None:
     """Print a line for each deployment."""
-    print(f"{'':<18}{'mixed step':>12}{'decode step':>12}{f'{SHORT} decodes':>12}{'steps/s':>12}{'vectorised/s':>14}")
+    print(f"{'':<18}{'mixed step':>12}{'decode step':>12}{'steps/s':>12}{'accounts/s':>14}")
     for name, (model, accelerator, sizes) in DEPLOYMENTS.items():
         deployment = Deployment(model=load_model(model), accelerator=load_accelerator(accelerator), **sizes)
-        mixed, decode, short, each = measure(AnalyticCost().start(deployment), deployment.model.sliding_window)
-        times = "".join(f"{1e6 * value:>9.2f} us" for value in (mixed, decode, short))
+        mixed, decode, each = measure(AnalyticCost().start(deployment), deployment.model.sliding_window)
+        times = "".join(f"{1e6 * value:>9.2f} us" for value in (mixed, decode))
         print(f"{name:<18}{times}{1 / mixed:>12,.0f}{1 / each:>14,.0f}")
 
 

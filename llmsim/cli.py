@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from llmsim.errors import ScenarioError, SimulationError
+from llmsim.question_commands import ask
 from llmsim.study_commands import add_commands, print_replications
 from llmsim.trace_commands import trace_app
 
@@ -249,6 +250,7 @@ def catalog(
 
 
 add_commands(app)
+app.command()(ask)
 
 
 def _report(results: "Results", path: Path) -> None:

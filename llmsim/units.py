@@ -1,10 +1,14 @@
 """SI constants, the integer clock, and formatting for people.
 
 Code and files carry SI base units with a suffix (``_s``, ``_bytes``, ``_flop_per_s``); inside a run time is
-integer nanoseconds (``_ns``). Milliseconds, GiB and per cent appear only in what people look at.
+integer nanoseconds (``_ns``), or parts of them (``_ticks``). Milliseconds, GiB and per cent appear only in what people
+look at.
 """
 
 NS_PER_S = 1_000_000_000
+TICK_BITS = 16
+"""A nanosecond has 2 to the power of so many ticks: the iterations of an engine follow one another at ticks, so that
+rounding them to nanoseconds does not add up."""
 KIB = 2**10
 MIB = 2**20
 GIB = 2**30
@@ -47,3 +51,13 @@ def format_count(count: float, unit: str = "") -> str:
         if abs(count) < limit:
             return f"{count * 1e3 / limit:.3g} {prefix}{unit}".rstrip()
     return f"{count / 1e18:.3g} E{unit}"
+
+
+def format_percent(share: float) -> str:
+    """A share as per cent, one digit below ten: ``0.123`` is ``12 %``, ``0.0123`` is ``1.2 %``."""
+    return f"{100 * share:.0f} %" if abs(share) >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
+
+
+def format_usd(amount: float) -> str:
+    """US dollars: ``12345.6`` is ``$12,346``, ``1234.5`` is ``$1,234.50``, ``0.0123`` is ``$0.0123``."""
+    return f"${amount:,.0f}" if amount >= 10_000 else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"

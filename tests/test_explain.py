@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from llmsim.cli import main
-from llmsim.closed_form import EnvelopeCost, decodes, prompts, saturated
+from llmsim.closed_form import EnvelopeCost, Line, decodes, prompts, saturated
 from llmsim.cost import AnalyticCost
 from llmsim.cost.analytic import AnalyticModel
 from llmsim.errors import ScenarioError
 from llmsim.report.explain import SECTIONS, Explanation, Question, explain
-from llmsim.report.explain.lines import Line, Section
+from llmsim.report.explain.lines import Section
 from llmsim.report.explain.options import explained
 from llmsim.report.explain.text import WIDTH, render
 from tests.cost.factories import a_decode, a_deployment, a_latent_model, a_prefill, a_windowed_model, account_of

@@ -5,21 +5,25 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
-from simpy import Environment, Event
+from simpy import Environment
 
 from llmsim.engine.moment import ARRIVAL, Moment
 from llmsim.workload.table import RequestTable
 
 
 class Arrivals:
-    """Calls ``send(row)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
+    """Calls ``send(row, now_ns)`` for every row ``delay_ns`` after it is due; rows of one instant in row order."""
 
-    def __init__(self, env: Environment, table: RequestTable, send: Callable[[int], None], delay_ns: int = 0) -> None:
+    def __init__(
+        self, env: Environment, table: RequestTable, send: Callable[[int, int], None], delay_ns: int = 0
+    ) -> None:
         self._env = env
         self._table = table
         self._send = send
         self._delay_ns = delay_ns
-        self._rows = np.flatnonzero(table.after < 0)
+        rows = np.flatnonzero(table.after < 0)
+        self._rows = rows.data  # views whose items are Python's integers
+        self._due_ns = (table.arrival_ns[rows] + delay_ns).data
         self._next = 0
         self._due: list[tuple[int, int]] = []
         self._successors: dict[int, list[int]] = defaultdict(list)
@@ -43,26 +47,27 @@ class Arrivals:
 
     def unsent(self) -> dict[int, int]:
         """When the rows that have not been sent would be, as far as that does not depend on a predecessor's end."""
-        due = {int(row): int(self._table.arrival_ns[row]) for row in self._rows[self._next :]}
-        return due | {row: due_ns - self._delay_ns for due_ns, row in self._due}
+        due = dict(zip(self._rows[self._next :], self._due_ns[self._next :], strict=True)) | {
+            row: due_ns for due_ns, row in self._due
+        }
+        return {row: due_ns - self._delay_ns for row, due_ns in due.items()}
 
     def _wait(self) -> None:
         if self._next < len(self._rows):
-            Moment(self._env, self._due_ns(), ARRIVAL, self._arrive)
+            Moment(self._env, self._due_ns[self._next], ARRIVAL, self._arrive)
 
-    def _due_ns(self) -> int:
-        return int(self._table.arrival_ns[self._rows[self._next]]) + self._delay_ns
-
-    def _arrive(self, event: Event) -> None:
+    def _arrive(self, moment: Moment) -> None:
         """Rows of the table that are due, and wait for the next one."""
-        now = int(self._env.now)
-        while self._next < len(self._rows) and self._due_ns() == now:
-            heapq.heappush(self._due, (now, int(self._rows[self._next])))
-            self._next += 1
-        self._send_due(event)
+        now, due = moment.at_ns, self._due
+        at, last = self._next, len(self._rows)
+        while at < last and self._due_ns[at] == now:
+            heapq.heappush(due, (now, self._rows[at]))
+            at += 1
+        self._next = at
+        self._send_due(moment)
         self._wait()
 
-    def _send_due(self, event: Event) -> None:
-        now = int(self._env.now)
-        while self._due and self._due[0][0] <= now:
-            self._send(heapq.heappop(self._due)[1])
+    def _send_due(self, moment: Moment) -> None:
+        due, now = self._due, moment.at_ns
+        while due and due[0][0] <= now:
+            self._send(heapq.heappop(due)[1], now)

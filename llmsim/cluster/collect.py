@@ -5,8 +5,9 @@ and a leap is accounted for at its first, middle and last iteration (Simpson's r
 in the context, as FLOPs and bytes are).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from llmsim.results.record import (
     Columns,
     Totals,
 )
-from llmsim.results.recorder import REQUEST_FIELDS, TIME_FIELDS, Recorder, Rows, spread
+from llmsim.results.recorder import NEVER_NS, REQUEST_FIELDS, Recorder, Rows, ends_ns, spread
 from llmsim.units import NS_PER_S
 from llmsim.workload.table import RequestTable
 
@@ -33,8 +34,6 @@ Floats = NDArray[np.float64]
 _BOUNDS = tuple(name.removesuffix("_s") for name in BOUND_COLUMNS)
 _AT_ONCE = 1 << 14
 """Iterations accounted for at a time: their columns fit into a processor's cache."""
-
-_NEVER_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Collector:
         self._stages = stages
         self._level = level
         self._start_ns, horizon_ns = window_ns
-        self._end_ns = _NEVER_NS if horizon_ns is None else horizon_ns
+        self._end_ns = NEVER_NS if horizon_ns is None else horizon_ns
         self._open = horizon_ns is None
         self._slo = slo
         self._last_ns = 0
@@ -79,9 +78,8 @@ class Collector:
         self.requests = _empty(REQUEST_COLUMNS)
         recorder.on_iterations = self._take_all if level == "full" else self._take_block
         recorder.on_requests = self._take_ended if level == "summary" else self._take_requests
-        recorder.census.start_ns = self._start_ns
-        if horizon_ns is not None:
-            recorder.census.end_ns = horizon_ns
+        recorder.census.start(self._start_ns)
+        recorder.census.end_ns = self._end_ns
 
     def finish(self) -> tuple[Totals, int]:
         """Take what is left; returns the totals and the end of the window in nanoseconds."""
@@ -121,15 +119,10 @@ class Collector:
 
     def _take_block(self, rows: Rows) -> None:
         """A block of rows, to be summed up and forgotten."""
-        wide = spread(rows, TIME_FIELDS)
         columns = rows.columns
-        if rows.runs:
-            where = [row for row, _, _ in rows.runs]
-            columns = {**columns, "end_ns": columns["end_ns"].copy()}
-            columns["end_ns"][where] = [int(run.ends_ns[iterations - 1]) for _, iterations, run in rows.runs]
-        self._add_work(columns, self._account_of_rows(rows))
-        self._add_time(wide)
-        gaps, counts = self._gaps_in_window(wide)
+        self._add_work(columns, self._account_of_rows(columns))
+        self._add_time(columns)
+        gaps, counts = self._gaps_in_window(_gaps_of(columns))
         self._gaps.add(gaps / NS_PER_S, counts)
 
     def _take_requests(self, ended: Ints) -> None:
@@ -175,7 +168,7 @@ class Collector:
             "reason": reason,
         }
 
-    def _account(self, columns: dict[str, Ints]) -> Account:
+    def _account(self, columns: Mapping[str, NDArray[Any]]) -> Account:
         """What each of the given iterations did, by its replica's cost model."""
         fields = [columns["sampled_rows" if name == "sampled" else name] for name in Batch._fields]
         accounts = np.zeros((len(Account._fields), len(columns["replica"])))
@@ -188,29 +181,16 @@ class Collector:
                     column[rows] = work
         return Account(*accounts)
 
-    def _account_of_rows(self, rows: Rows) -> Account:
-        """What each row's iterations did together."""
-        columns, runs = rows
-        if not runs:
-            return self._account(columns)
-        where = np.array([row for row, _, _ in runs])
-        lengths = np.array([iterations for _, iterations, _ in runs])
-        growing = np.array([run.growing for _, _, run in runs])
-        points = {name: np.concatenate([column, column[where], column[where]]) for name, column in columns.items()}
-        for part, number in ((1, (lengths - 1) / 2), (2, lengths - 1.0)):
-            begin = len(columns["replica"]) + (part - 1) * len(where)
-            mine = slice(begin, begin + len(where))
-            for name, growth in (
-                ("decode_context_tokens", points["decode_sequences"][mine]),
-                ("decode_window_tokens", growing),
-            ):
-                points[name] = points[name].astype(np.float64)
-                points[name][mine] += growth * number
-        account = np.stack(self._account(points))
-        total = account[:, : len(columns["replica"])]
-        middle, last = np.split(account[:, len(columns["replica"]) :], 2, axis=1)
-        total[:, where] = (total[:, where] + 4 * middle + last) * (lengths / 6)
-        return Account(*total)
+    def _account_of_rows(self, columns: dict[str, Ints]) -> Account:
+        """What each row's iterations did together: as often what they do on average, as work and time grow evenly."""
+        iterations = columns["iterations"]
+        number = (iterations - 1) / 2
+        average = {
+            **columns,
+            "decode_context_tokens": columns["decode_context_tokens"] + columns["decode_sequences"] * number,
+            "decode_window_tokens": columns["decode_window_tokens"] + columns["growing"] * number,
+        }
+        return Account(*(each * iterations for each in self._account(average)))
 
     def _add_work(self, columns: dict[str, Ints], account: Account) -> None:
         """Add rows' work; what spans an edge of the window counts by its share of time."""
@@ -221,12 +201,14 @@ class Collector:
             self._sums[number] += float((work * (share * gpus if number < 3 else share)).sum())
         self._last_ns = max(self._last_ns, int(columns["end_ns"].max(initial=0)))
 
-    def _add_time(self, wide: dict[str, Ints]) -> None:
-        inside = self._inside(wide)
-        blocks = np.array([stage.kv_blocks for stage in self._stages], np.int64)[wide["replica"]]
-        usage = wide["kv_blocks"] / blocks
-        self._kv_area += float((usage * inside).sum())
-        self._kv_usage_max = max(self._kv_usage_max, float(usage[inside > 0].max(initial=0.0)))
+    def _add_time(self, columns: dict[str, Ints]) -> None:
+        """Add up KV usage; that of a row's iterations is taken to grow evenly."""
+        inside = self._inside(columns)
+        blocks = np.array([stage.kv_blocks for stage in self._stages], np.int64)[columns["replica"]]
+        first = columns["kv_blocks"]
+        last = np.maximum(first, columns["kv_blocks_after"]) if "kv_blocks_after" in columns else first
+        self._kv_area += float(((first + last) / (2 * blocks) * inside).sum())
+        self._kv_usage_max = max(self._kv_usage_max, float((last / blocks)[inside > 0].max(initial=0.0)))
 
     def _inside(self, columns: dict[str, Ints]) -> Ints:
         """How long each row lasts within the window."""
@@ -264,6 +246,19 @@ class Collector:
         )
 
 
+def _gaps_of(columns: dict[str, Ints]) -> dict[str, Ints]:
+    """Gap and end of every iteration, and how many sequences waited through the gap."""
+    counts = columns["iterations"]
+    row = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    end_ns, gap_ns = columns["end_ns"][row], columns["gap_ns"][row]
+    several = np.flatnonzero(counts[row] > 1)
+    end_ns[several] = ends_ns(columns, row[several], number[several])
+    again = np.flatnonzero(number)
+    gap_ns[again] = end_ns[again] - end_ns[again - 1]
+    return {"end_ns": end_ns, "gap_ns": gap_ns, "regular_gaps": columns["regular_gaps"][row]}
+
+
 def _iteration_columns(rows: dict[str, Ints], account: Account) -> Columns:
     """The iteration table of a result with its accounts, see ``ITERATION_COLUMNS`` and ``BOUND_COLUMNS``."""
     parts = np.stack(account[3:])
@@ -281,7 +276,7 @@ def _iteration_columns(rows: dict[str, Ints], account: Account) -> Columns:
         "kv_blocks": rows["kv_blocks"],
         "preempted": rows["preempted"],
         "cached_tokens": rows["cached_tokens"],
-        "stopped_by": np.array(STOPPED_BY, dtype=object)[rows["stopped_by"]],
+        "stopped_by": np.array(list(STOPPED_BY), dtype=object)[rows["stopped_by"]],
         "flop": account.flop,
         "hbm_bytes": account.hbm_bytes,
         "link_bytes": account.link_bytes,

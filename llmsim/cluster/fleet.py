@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simpy import Environment, Event
+from simpy import Environment
 
 from llmsim.cluster.arrivals import Arrivals
 from llmsim.cluster.patience import Patience
 from llmsim.cluster.router import Chooser, ReplicaView
-from llmsim.engine.moment import ARRIVAL, Moment
+from llmsim.engine.moment import ARRIVAL, SCHEDULE, Moment
 from llmsim.engine.prefix import PromptKeys
 from llmsim.engine.replica import Replica
 from llmsim.engine.sequence import NEVER, Sequence
@@ -20,7 +20,7 @@ Progress = Callable[[float, int, int], None]
 
 TIMEOUT = "timeout"
 """Reason of a request's end when its client gave up on it."""
-_EVENTS_BETWEEN_REPORTS = 20_000
+_EVENTS_BETWEEN_REPORTS = 2_000
 _NEVER = float("inf")
 
 
@@ -53,6 +53,10 @@ class Fleet:
         self._views: list[ReplicaView] = list(self._replicas)
         self._router = router
         self._recorder = recorder
+        self._prompt_tokens, self._output_tokens, self._max_tokens, self._priority, self._session = (
+            column.data  # a view whose items are Python's integers
+            for column in (table.prompt_tokens, table.output_tokens, table.max_tokens, table.priority, table.session)
+        )
         for station in stations:
             station.replica.on_end = self.ended
         self._live: dict[int, tuple[Sequence, Station]] = {}
@@ -60,6 +64,7 @@ class Fleet:
         """Time every request takes before it is routed: the API server's work, where it is the same for all."""
         self._arrivals = Arrivals(env, table, self._send, self._entry_ns)
         self._patience = Patience(env, table, self._give_up)
+        self._impatient = table.timeout_ns is not None
         self._given_up: dict[int, int] = {}
         """When the clients of requests that are still on a replica gave up on them."""
         self._attempts: dict[int, tuple[int, int]] = {}
@@ -69,13 +74,15 @@ class Fleet:
 
     def run(self, horizon_ns: int | None, progress: Progress | None) -> None:
         """Process events up to the horizon, those at the horizon included, or until none is left."""
-        env = self._env
+        peek, step = self._env.peek, self._env.step
         last = _NEVER if horizon_ns is None else horizon_ns + 1
-        while env.peek() < last:
-            env.step()
+        if horizon_ns is not None:
+            Moment(self._env, horizon_ns + 1, SCHEDULE, _nothing)  # no replica looks beyond it
+        while peek() < last:
+            step()
             self.events += 1
             if progress is not None and self.events % _EVENTS_BETWEEN_REPORTS == 0:
-                progress(env.now / 1e9, self.done, len(self._table))
+                progress(self._env.now / 1e9, self.done, len(self._table))
         self._close(horizon_ns)
 
     @property
@@ -83,15 +90,16 @@ class Fleet:
         """Iterations that needed no event of their own."""
         return sum(replica.leaped_iterations for replica in self._replicas)
 
-    def ended(self, sequence: Sequence, outcome: str, reason: str) -> None:
+    def ended(self, sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
         """A replica has let go of a request: it has ended, or it will be sent again."""
         row = sequence.row
         station = self._live.pop(row)[1]
-        self._patience.end(row)
+        if self._impatient:
+            self._patience.end(row)
         if station.keys is not None:
             station.keys.forget(row)
         # An abort happens among the plans of its instant, after the arrivals: what follows from it comes later.
-        now_ns = int(self._env.now) + (outcome == "aborted")
+        now_ns += outcome == "aborted"
         if row in self._given_up:
             # Even if its last token came with the iteration that was under way.
             outcome, reason = "aborted", TIMEOUT
@@ -117,18 +125,17 @@ class Fleet:
         self._given_up[row] = int(self._env.now)
         station.replica.abort(sequence, TIMEOUT)
 
-    def _send(self, row: int) -> None:
+    def _send(self, row: int, now_ns: int) -> None:
         """Choose a replica for a request and send it there; a prompt that is too long comes back at once."""
-        sent_ns = int(self._env.now) - self._entry_ns
+        sent_ns = now_ns - self._entry_ns
         if row in self._attempts:
             first_ns, attempts = self._attempts[row]
             self._attempts[row] = first_ns, attempts + 1
-        station = self._stations[self._router.choose(int(self._table.session[row]), self._views)]
-        prompt = int(self._table.prompt_tokens[row])
-        if prompt >= station.max_model_len:
+        station = self._stations[self._router.choose(self._session[row], self._views)]
+        if self._prompt_tokens[row] >= station.max_model_len:
             self.done += 1
             self._never_served(row, sent_ns, "rejected", "prompt >= max_model_len")
-            self._arrivals.ended(row, int(self._env.now))
+            self._arrivals.ended(row, now_ns)
             return
         sequence = self._sequence(row, sent_ns, station)
         self._live[row] = sequence, station
@@ -136,34 +143,36 @@ class Fleet:
         if station.request_ns > self._entry_ns:
             self._deliver_later(sequence, station)
         else:
-            self._deliver(sequence, station)
+            self._deliver(sequence, station, now_ns)
 
-    def _deliver(self, sequence: Sequence, station: Station) -> None:
-        station.replica.deliver(sequence)
-        self._patience.begin(sequence.row, sequence.arrival_ns)
+    def _deliver(self, sequence: Sequence, station: Station, now_ns: int) -> None:
+        station.replica.deliver(sequence, now_ns)
+        if self._impatient:
+            self._patience.begin(sequence.row, sequence.arrival_ns)
 
     def _deliver_later(self, sequence: Sequence, station: Station) -> None:
-        def deliver(event: Event) -> None:
-            self._deliver(sequence, station)
+        def deliver(moment: Moment) -> None:
+            self._deliver(sequence, station, moment.at_ns)
 
         Moment(self._env, sequence.arrival_ns + station.request_ns, ARRIVAL, deliver)
 
     def _sequence(self, row: int, sent_ns: int, station: Station) -> Sequence:
-        table, keys = self._table, station.keys
-        prompt, output = int(table.prompt_tokens[row]), int(table.output_tokens[row])
-        max_tokens = int(table.max_tokens[row])
+        prompt, output, max_tokens = self._prompt_tokens[row], self._output_tokens[row], self._max_tokens[row]
         room = station.max_model_len - prompt
-        limit = room if max_tokens < 0 else min(max_tokens, room)
+        limit = room if max_tokens < 0 or max_tokens > room else max_tokens
+        stops = output <= limit and output != max_tokens
+        target = output if output < limit else limit
+        keys = station.keys
         return Sequence(
-            row=row,
-            prompt_tokens=prompt,
-            limit_tokens=prompt + limit,
-            target=min(output, limit),
-            stops=output <= limit and output != max_tokens,
-            arrival_ns=sent_ns,
-            priority=int(table.priority[row]),
-            shared_tokens=keys.shared_tokens(row) if keys else 0,
-            names=tuple(keys.outputs_named(row)) if keys else (),
+            row,
+            prompt,
+            prompt + limit,
+            target,
+            stops,
+            sent_ns,
+            self._priority[row],
+            keys.shared_tokens(row) if keys else 0,
+            tuple(keys.outputs_named(row)) if keys else (),
         )
 
     def _close(self, horizon_ns: int | None) -> None:
@@ -177,7 +186,7 @@ class Fleet:
         for sequence, station in self._live.values():
             station.replica.on_end = _nobody_waits
             station.replica.state.settle(sequence)
-            station.replica.leave(sequence, outcome, reason)
+            station.replica.leave(sequence, outcome, reason, NEVER)
             self._record(sequence, station, outcome, reason)
         unsent_ns = self._arrivals.unsent()
         for row in range(len(self._table)):
@@ -214,5 +223,9 @@ class Fleet:
         self._recorder.request(row, (NEVER, sent_ns, *(NEVER,) * 4, 0, 0, 0, 0, NEVER, attempts), outcome, reason)
 
 
-def _nobody_waits(sequence: Sequence, outcome: str, reason: str) -> None:
+def _nobody_waits(sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
     """The run is over."""
+
+
+def _nothing(moment: Moment) -> None:
+    """Only to be there."""

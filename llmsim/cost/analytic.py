@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from llmsim.cost.base import Account, Batch, CostModel, Floats, Ints, Step
+from llmsim.cost.base import Account, Batch, CostModel, Floats, Step
 from llmsim.cost.folding import FoldedStage
 from llmsim.cost.host import Host
 from llmsim.cost.ideal import IdealModel
@@ -72,15 +72,6 @@ class AnalyticModel:
         times = [stage.time(batch) for stage in self._stages]
         host = self._host.waited(batch.prefill_sequences, batch.decode_sequences)
         return Step(max(times), sum(times) - (len(times) - 1) * host)
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes, each sampling; see ``CostModel.decode``."""
-        if self._only is not None:
-            return self._only.decode(sequences, context_tokens, window_tokens)
-        slowest: Floats = np.maximum.reduce(
-            [stage.decode(sequences, context_tokens, window_tokens) for stage in self._stages]
-        )
-        return slowest
 
     def verify(self, sequences: int, tokens: int, context: int) -> float:
         """The seconds (occupancy) of an iteration in which each of ``sequences`` sequences computes ``tokens`` tokens

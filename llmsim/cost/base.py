@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from llmsim.deployment import Deployment
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
@@ -71,11 +70,7 @@ class Account(NamedTuple):
 
 
 class CostModel(Protocol):
-    """How long one iteration of one replica takes. An object of any class with these methods is a cost model.
-
-    ``step`` and ``decode`` agree to the last bit: per-iteration terms use only + - * / sqrt min max, in the same
-    order in both forms.
-    """
+    """How long one iteration of one replica takes. An object of any class with these methods is a cost model."""
 
     @property
     def request_s(self) -> float:
@@ -84,14 +79,6 @@ class CostModel(Protocol):
 
     def step(self, batch: Batch) -> Step:
         """The time of one iteration."""
-        ...
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times (occupancy, seconds) of k iterations in which ``sequences`` sequences decode one token each.
-
-        ``context_tokens`` and ``window_tokens`` have shape ``(k,)``: the batch's ``decode_context_tokens`` and
-        ``decode_window_tokens`` in each iteration.
-        """
         ...
 
     def account(self, batches: Batch) -> Account:

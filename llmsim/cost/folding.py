@@ -2,7 +2,7 @@
 
 What depends on the number of tokens, or of sampled rows, alone is tabulated. A decode kernel's compute and memory times
 are linear in the context C, so that its soft maximum is the root of a polynomial, ``sqrt(C*(C*p + q) + r)``, with p, q
-and r fixed for a number of sequences: the scalar form and the array form do the same few operations.
+and r fixed for a number of sequences.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from llmsim.cost.base import Batch, Floats, Ints
+from llmsim.cost.base import Batch
 from llmsim.cost.host import Host
 from llmsim.cost.layers import attention_operators, experts_touched, stage_operators
 from llmsim.cost.operators import Operator, seconds, total
@@ -74,15 +74,6 @@ class FoldedStage:
                 spent += math.sqrt(tokens * (tokens * p + q) + r)
         return max(spent, self.floor_s + self._host.waited(prefills, sequences)) if self.floor_s else spent
 
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes, each sampling."""
-        found = self._decodes.get(sequences) or self._price_decodes(sequences)
-        spent: Floats = found.base
-        for context, p, q, r in found.arrays:
-            tokens = context_tokens if context == _CONTEXT else window_tokens
-            spent = np.sqrt(tokens * (tokens * p + q) + r) + spent
-        return np.maximum(spent, self.floor_s + self._host.waited(0, sequences)) if self.floor_s else spent
-
     def _price(self, tokens: int) -> float:
         """The time of what depends on the number of tokens alone; fills in the neighbours too."""
         first = tokens - tokens % _TOKEN_COUNTS
@@ -115,8 +106,7 @@ class FoldedStage:
         head = self._heads.get(sequences)
         head = self._price_head(sequences) if head is None else head
         base = fixed + head + self._host.waited(0, sequences) + constant
-        arrays = [(context, np.array(p), np.array(q), np.array(r)) for context, p, q, r in roots]
-        found = self._decodes[sequences] = _Decodes(base, constant, roots, np.array(base), arrays)
+        found = self._decodes[sequences] = _Decodes(base, constant, roots)
         return found
 
 
@@ -138,10 +128,6 @@ class _Decodes(NamedTuple):
     kernels_s: float
     """Of the decode kernels alone, without the roots."""
     roots: list[_Root]
-    base: Floats
-    """As ``base_s``: an array without dimensions, with which numpy computes faster than with a float."""
-    arrays: list[tuple[int, Floats, Floats, Floats]]
-    """As ``roots``."""
 
 
 _CONTEXT = Batch._fields.index("decode_context_tokens")

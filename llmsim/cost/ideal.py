@@ -4,14 +4,13 @@ Compute, memory and links overlap perfectly and run at their peaks; activations 
 memory moves weights, keys and values only. An iteration takes as long as the busiest of the three.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from llmsim.cost.base import Account, Batch, Floats, Ints, Step
+from llmsim.cost.base import Account, Batch, Step
 from llmsim.cost.layers import experts_touched, operators
 from llmsim.cost.operators import Collective, Operator
 from llmsim.deployment import Deployment, layout
@@ -62,14 +61,8 @@ class IdealModel:
 
     def step(self, batch: Batch) -> Step:
         """The time of one iteration; 0 for an empty batch."""
-        times = self._times(batch, max)
+        times = self._times(batch)
         return Step(max(times), sum(times))
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes, each sampling; see ``CostModel.decode``."""
-        batch = Batch(0, 0, 0, 0, sequences, context_tokens, sequences, 0, 0, window_tokens)
-        slowest: Floats = reduce(np.maximum, self._times(batch, np.maximum))
-        return slowest
 
     def account(self, batches: Batch) -> Account:
         """What iterations did; all the time of one goes to the busiest resource of its slowest stage."""
@@ -82,7 +75,7 @@ class IdealModel:
         flop, _, hbm_bytes, link_bytes, _ = sums.mean(axis=0)
         return Account(flop, hbm_bytes, link_bytes, compute_s, hbm_s, link_s, np.zeros(tokens.shape))
 
-    def _times(self, batch: Batch, maximum: Callable[[Any, Any], Any]) -> list[Any]:
+    def _times(self, batch: Batch) -> list[float]:
         """Each stage's time."""
         tokens = batch.prefill_tokens + batch.decode_sequences
         experts = self._experts.get(tokens)
@@ -92,7 +85,7 @@ class IdealModel:
         times = []
         for stage in self._stages:
             _, compute_s, hbm_bytes, _, link_s = _sums(stage, statistics)
-            times.append(maximum(maximum(compute_s, hbm_bytes / self._hbm_bytes_per_s), link_s))
+            times.append(max(compute_s, hbm_bytes / self._hbm_bytes_per_s, link_s))
         return times
 
     def _statistics(self, batch: Batch, experts: Any) -> dict[str, Any]:

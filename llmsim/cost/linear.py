@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from llmsim.cost.base import Account, Batch, CostModel, Floats, Ints, Step
+from llmsim.cost.base import Account, Batch, CostModel, Step
 from llmsim.deployment import Deployment
 from llmsim.specification import specification
 
@@ -35,11 +35,6 @@ class LinearCost:
         context = batch.prefill_context_tokens + batch.decode_context_tokens
         seconds = self.base_s + self.per_token_s * tokens + self.per_context_token_s * context
         return Step(seconds, seconds)
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes; see ``CostModel.decode``."""
-        context = context_tokens.astype(np.float64)
-        return self.base_s + self.per_token_s * sequences + self.per_context_token_s * context
 
     def account(self, batches: Batch) -> Account:
         """What iterations spent their time on. Work is not known: FLOPs and bytes are 0."""

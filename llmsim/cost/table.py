@@ -11,13 +11,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
 
 from llmsim.cost.analytic import AnalyticCost
-from llmsim.cost.base import Account, Batch, CostModel, Floats, Ints, Step
+from llmsim.cost.base import Account, Batch, CostModel, Step
 from llmsim.deployment import Deployment
 from llmsim.errors import ScenarioError
 from llmsim.specification import specification
@@ -90,8 +90,8 @@ class Surface:
         self._lines = [_Line.through(lines[tokens]) for tokens in self._tokens]
         self._outside = False
 
-    def at(self, tokens: int, context: Any) -> Any:
-        """Seconds for a token count, and one or (as an array) several mean contexts; warns when it extrapolates."""
+    def at(self, tokens: int, context: float) -> float:
+        """Seconds for a token count and a mean context; warns when it extrapolates."""
         above = min(max(bisect_right(self._tokens, tokens), 1), max(len(self._tokens) - 1, 1))
         lower = self._lines[above - 1]
         if not self._outside:
@@ -103,14 +103,13 @@ class Surface:
         first = lower.at(context)
         return first + (upper.at(context) - first) * share
 
-    def _note(self, tokens: int, context: Any, line: "_Line") -> None:
-        smallest, largest = float(np.min(context)), float(np.max(context))
+    def _note(self, tokens: int, context: float, line: "_Line") -> None:
         least, most = line.contexts[0], line.contexts[-1]
-        if self._tokens[0] <= tokens <= self._tokens[-1] and least <= smallest and largest <= most:
+        if self._tokens[0] <= tokens <= self._tokens[-1] and least <= context <= most:
             return
         self._outside = True
         warnings.warn(
-            f"the table of step times is extrapolated: {self.name} of {tokens} tokens at a context of {largest:.0f}; "
+            f"the table of step times is extrapolated: {self.name} of {tokens} tokens at a context of {context:.0f}; "
             f"it holds {self._tokens[0]:.0f} to {self._tokens[-1]:.0f} tokens, there {least:.0f} to {most:.0f}",
             stacklevel=2,
         )
@@ -130,13 +129,9 @@ class _Line(NamedTuple):
         slopes = [(after - before) / (end - start) for start, end, before, after in pairs]
         return cls(contexts, seconds, slopes or [0.0])
 
-    def at(self, context: Any) -> Any:
-        """Seconds at one context, or at several; the end pieces go on beyond the ends."""
+    def at(self, context: float) -> float:
+        """Seconds at a context; the end pieces go on beyond the ends."""
         last = len(self.slopes) - 1
-        if isinstance(context, np.ndarray):
-            piece = np.clip(np.searchsorted(self.contexts, context, side="right") - 1, 0, last)
-            starts, seconds, slopes = (np.array(column) for column in self)
-            return seconds[piece] + (context - starts[piece]) * slopes[piece]
         index = min(max(bisect_right(self.contexts, context) - 1, 0), last)
         return self.seconds[index] + (context - self.contexts[index]) * self.slopes[index]
 
@@ -163,11 +158,6 @@ class TableModel:
         bound = self._ideal.step(batch)
         seconds = surface.at(tokens, mean)
         return Step(max(seconds, bound.occupancy_s), max(seconds, bound.latency_s))
-
-    def decode(self, sequences: int, context_tokens: Ints, window_tokens: Ints) -> Floats:
-        """The times of iterations of ``sequences`` decodes; see ``CostModel.decode``."""
-        seconds: Floats = self._decode.at(sequences, context_tokens / sequences)
-        return np.maximum(seconds, self._ideal.decode(sequences, context_tokens, window_tokens))
 
     def account(self, batches: Batch) -> Account:
         """The work that the analytic model counts, and its times in the table's measure."""

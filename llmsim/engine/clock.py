@@ -10,6 +10,7 @@ import heapq
 
 from llmsim.engine.gaps import GapHistory
 from llmsim.engine.sequence import Sequence
+from llmsim.units import TICK_BITS
 
 
 class IterationClock:
@@ -22,7 +23,7 @@ class IterationClock:
         "block_size",
         "capped",
         "count",
-        "ended_ns",
+        "ended_ticks",
         "gaps",
         "growing_offsets",
         "iteration",
@@ -40,7 +41,7 @@ class IterationClock:
         self.window = window
         self.iteration = 0
         self.gaps = GapHistory()
-        self.ended_ns = 0
+        self.ended_ticks = 0
         """End of the last of its iterations whose tokens have been delivered."""
         self.count = 0
         self.offsets = 0
@@ -102,6 +103,10 @@ class IterationClock:
         """Count ``iterations`` scheduled iterations, in which nobody leaves but after the last one."""
         self.iteration += iterations - 1
         return self.advance()
+
+    def longest_gap_ns(self, sequence: Sequence) -> int:
+        """The longest time between two of the iterations in which a sequence has decoded here since it joined."""
+        return self.gaps.longest_since(sequence.joined) >> TICK_BITS
 
     def context(self) -> int:
         """Sum of the contexts after this iteration: the tokens its decodes attend to."""

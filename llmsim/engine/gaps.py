@@ -15,21 +15,16 @@ class GapHistory:
         self._iterations: list[int] = []
         self._gaps: list[int] = []
 
-    def push(self, iteration: int, gap_ns: int) -> None:
+    def push(self, iteration: int, gap: int) -> None:
         """Note the gap before the end of ``iteration`` (or the longest of a leap that ends with it)."""
         gaps, iterations = self._gaps, self._iterations
-        while gaps and gaps[-1] <= gap_ns:
+        while gaps and gaps[-1] <= gap:
             gaps.pop()
             iterations.pop()
-        gaps.append(gap_ns)
+        gaps.append(gap)
         iterations.append(iteration)
 
     def longest_since(self, iteration: int) -> int:
         """The longest gap of all iterations from ``iteration`` on; -1 if there is none."""
         index = bisect_left(self._iterations, iteration)
         return self._gaps[index] if index < len(self._gaps) else -1
-
-    def clear(self) -> None:
-        """Forget everything: no sequence is decoding."""
-        self._gaps.clear()
-        self._iterations.clear()

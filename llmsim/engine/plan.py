@@ -5,11 +5,13 @@ from typing import Literal, get_args
 from llmsim.cost.base import Batch
 from llmsim.engine.clock import IterationClock
 from llmsim.engine.sequence import Sequence
+from llmsim.units import TICK_BITS
 
 StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted"]
 """Why admission stopped: nobody waits, max_num_seqs, KV blocks, the token budget, or a preemption in this iteration."""
 
-STOPPED_BY: tuple[StoppedBy, ...] = get_args(StoppedBy)
+STOPPED_BY: dict[StoppedBy, int] = {reason: number for number, reason in enumerate(get_args(StoppedBy))}
+"""The number of each reason in the rows of iterations."""
 
 
 _IDLE = Batch(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
@@ -47,6 +49,8 @@ class Plan:
     kv_blocks: int = 0
     repeats: bool = True
     """Whether the next plan is the same again, with every context one token longer, as long as nothing happens."""
+    start_ticks: int = 0
+    end_ticks: int = 0
     start_ns: int = 0
     end_ns: int = 0
 
@@ -57,6 +61,11 @@ class Plan:
         """Number of the iteration on its clock."""
         self.number = number
         """Number of the iteration on the engine."""
+
+    def takes_place(self, start_ticks: int, end_ticks: int) -> None:
+        """Note when it begins and ends."""
+        self.start_ticks, self.end_ticks = start_ticks, end_ticks
+        self.start_ns, self.end_ns = start_ticks >> TICK_BITS, end_ticks >> TICK_BITS
 
     def forget(self, sequence: Sequence) -> None:
         """Let its end mean nothing to a sequence that has been aborted."""

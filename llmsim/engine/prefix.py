@@ -11,7 +11,7 @@ length.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,11 +92,10 @@ class PromptKeys:
         )
 
     def _extend(self, row: int, chain: list[int], blocks: int) -> None:
-        size = self.block_size
         pieces = [*self._pieces(row), (-1 - row, 0, int(self._table.output_tokens[row]))]
         parent = chain[-1] if chain else -1
-        for number in range(len(chain), blocks):
-            parent = self._intern(parent, tuple(_cut(pieces, number * size, size)))
+        for block in _blocks(pieces, len(chain), blocks, self.block_size):
+            parent = self._intern(parent, block)
             chain.append(parent)
 
     def used_by(self, cache: "PrefixCache") -> None:
@@ -138,15 +137,23 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     return result
 
 
-def _cut(pieces: list[Piece], begin: int, tokens: int) -> list[Piece]:
-    """The pieces that make up ``tokens`` tokens from position ``begin`` on."""
-    result, position = [], 0
-    for stream, start, length in pieces:
-        low, high = max(begin, position), min(begin + tokens, position + length)
-        if low < high:
-            result.append((stream, start + low - position, high - low))
-        position += length
-    return merged(result)
+def _blocks(pieces: list[Piece], first: int, last: int, size: int) -> Iterator[tuple[Piece, ...]]:
+    """The pieces that each of the blocks ``first .. last - 1`` of ``size`` tokens is made of."""
+    index, offset = 0, first * size
+    while offset >= pieces[index][2]:
+        offset -= pieces[index][2]
+        index += 1
+    for _ in range(first, last):
+        block, lacking = [], size
+        while lacking:
+            stream, start, length = pieces[index]
+            tokens = min(lacking, length - offset)
+            block.append((stream, start + offset, tokens))
+            lacking -= tokens
+            offset += tokens
+            if offset == length:
+                index, offset = index + 1, 0
+        yield tuple(block)
 
 
 def _shared_streams(table: RequestTable) -> frozenset[int]:

@@ -12,13 +12,18 @@ from simpy import Environment
 
 from llmsim.cost.base import CostModel
 from llmsim.engine.decisions import Decisions
-from llmsim.engine.leap import SHORTEST, Leap, duration_ns, repetitions
+from llmsim.engine.leap import SHORTEST, Leap, repetitions
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
+from llmsim.engine.pace import TICKS_PER_NS, Pace
 from llmsim.engine.plan import STOPPED_BY, Plan
 from llmsim.engine.policy import Policy
 from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.engine.state import EngineState
-from llmsim.results.recorder import Recorder, Run
+from llmsim.results.recorder import ONE, Recorder, Run
+from llmsim.units import TICK_BITS
+
+MOST_AT_ONCE = 1000
+"""Iterations or leaps that happen without an event, before the event loop has its turn."""
 
 MOST_PREEMPTIONS = 100
 """A request that has lost its blocks so often is aborted: the requests there are take them from one another for ever.
@@ -44,7 +49,7 @@ class Replica:
         self.number = number
         self.state = state
         self._policy = policy
-        self._cost = cost
+        self._pace = Pace(cost, windowed=state.window is not None)
         self._recorder = recorder
         self._decisions = decisions
         self._leaps = leaps and decisions is None
@@ -53,80 +58,99 @@ class Replica:
         """When the oldest iteration ends, or the leap."""
         self._aborting: dict[Sequence, str] = {}
         self._schedule_pending = False
-        self._free_ns = 0
+        self._free_ticks = 0
+        """When the first stage is done with all that has been planned."""
         self.leaped_iterations = 0
         self.outstanding = 0
         """Requests sent here that have not ended."""
-        self.on_end: Callable[[Sequence, str, str], None] = _forget
-        """Called when a request leaves, with its outcome and the reason."""
+        self.on_end: Callable[[Sequence, str, str, int], None] = _forget
+        """Called when a request leaves, with its outcome, the reason and the time in nanoseconds."""
 
-    def deliver(self, sequence: Sequence) -> None:
-        """Put a request into the waiting queue, now."""
-        now = int(self._env.now)
+    def deliver(self, sequence: Sequence, now: int) -> None:
+        """Put a request into the waiting queue, at the time it is."""
         state, leap = self.state, self._leap
         sequence.queued_ns = now
         if leap is not None:
+            planned = leap.planned_before(now)
             if state.waiting.would_lead(sequence):
-                self._cut(leap, now)
-            leap.arrived_before.append(leap.planned_before(now))
+                self._cut(leap, planned)
+            leap.arrived_before.append(planned)
         state.waiting.add(sequence)
         self._recorder.census.change(now, 0, 1)
         if self._decisions is not None:
             self._decisions.arrived(sequence)
         if not state.flights:
-            self._schedule_soon()
+            self._schedule_soon(now)
 
     def abort(self, sequence: Sequence, reason: str) -> None:
         """Let go of a request, waiting or running, as soon as the engine looks: between two iterations."""
         self._aborting.setdefault(sequence, reason)
         if self._leap is not None:
-            self._cut(self._leap, int(self._env.now))
+            self._cut(self._leap, self._leap.planned_before(int(self._env.now)))
         elif not self.state.flights:
-            self._schedule_soon()
+            self._schedule_soon(int(self._env.now))
 
     def stop(self, now_ns: int) -> None:
         """The run is over at ``now_ns``: iterations that have ended by then have happened, later ones have not."""
         if self._leap is not None:
-            self._leap.cut(now_ns + 1)
+            self._leap.end_after(min(self._leap.iterations, self._leap.planned_before(now_ns + 1)))
             self._carry_out(self._leap, self._leap.iterations)
 
-    def leave(self, sequence: Sequence, outcome: str, reason: str) -> None:
+    def leave(self, sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
         """A request is no longer here, for whatever reason."""
         if sequence.preempted_ns >= 0:
             self._record_preemption(sequence, NEVER)
         self.outstanding -= 1
-        self.on_end(sequence, outcome, reason)
+        self.on_end(sequence, outcome, reason, now_ns)
 
-    def _cut(self, leap: Leap, now: int) -> None:
-        """End a leap at the first plan that can know of what happens now."""
-        leap.cut(now)
+    def _cut(self, leap: Leap, planned: int) -> None:
+        """End a leap after so many of its iterations: at the first plan that can know of what happens now."""
+        if planned >= leap.iterations:
+            return
+        leap.end_after(planned)
         if self._moment is not None:
             self._moment.cancel()
-        self._moment = self._wait_until(leap.over_ns)
+        self._moment = Moment(self._env, leap.over_ns, ITERATION_ENDS + self.number, self._end_iteration)
 
-    def _wait_until(self, at_ns: int) -> Moment:
-        return Moment(self._env, at_ns, ITERATION_ENDS + self.number, self._end_iteration)
-
-    def _schedule_soon(self) -> None:
+    def _schedule_soon(self, now: int) -> None:
         if not self._schedule_pending:
             self._schedule_pending = True
-            Moment(self._env, int(self._env.now), SCHEDULE + self.number, self._schedule)
+            Moment(self._env, now, SCHEDULE + self.number, self._schedule)
 
     def _schedule(self, moment: Moment) -> None:
-        """Plan iterations until enough are in flight, and wait for the oldest."""
+        """Plan at the end of an instant."""
         self._schedule_pending = False
-        state, now = self.state, moment.at_ns
+        self._go_on(moment.at_ns)
+
+    def _go_on(self, now: int) -> None:
+        """Plan, and let happen what ends before anything else can: it needs no event."""
+        state, peek = self.state, self._env.peek
+        for _ in range(MOST_AT_ONCE):
+            self._plan(now)
+            if not state.flights:
+                return
+            ends = state.flights[0].end_ns if self._leap is None else self._leap.over_ns
+            if ends >= peek():
+                self._moment = Moment(self._env, ends, ITERATION_ENDS + self.number, self._end_iteration)
+                return
+            now = ends
+            self._land_oldest()
+            if peek() <= now:
+                break
+        self._schedule_soon(now)
+
+    def _plan(self, now: int) -> None:
+        """Plan iterations until enough are in flight."""
         if self._aborting:
             self._abort_now(now)
+        state = self.state
         flights = state.flights
         while len(flights) < state.batches_in_flight:
             plan = self._policy.schedule()
             if plan is None:
                 break
             self._start(plan, now)
-        if flights:
-            self._moment = self._wait_until(flights[0].end_ns if self._leap is None else self._leap.over_ns)
-        elif self._decisions is not None and state.waiting:
+        if not flights and state.waiting and self._decisions is not None:
             self._decisions.stuck(now, state)
 
     def _abort_now(self, now: int) -> None:
@@ -136,21 +160,35 @@ class Replica:
             running = sequence.running
             self.state.abort(sequence)
             self._recorder.census.change(now, -running, running - 1)
-            self.leave(sequence, "aborted", reason)
+            self.leave(sequence, "aborted", reason, now)
         self._aborting.clear()
 
     def _start(self, plan: Plan, now: int) -> None:
         """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""
         state, batch = self.state, plan.batch
-        plan.start_ns = plan.end_ns = max(now, self._free_ns)
-        last = len(state.flights) + 1 == state.batches_in_flight
-        if self._leaps and last and (repeats := repetitions(state, plan)) >= SHORTEST:
-            self._leap = Leap.over(state, plan, repeats, self._cost)
-            self._free_ns = plan.end_ns
-        elif batch.prefill_tokens or batch.decode_sequences:
-            step = self._cost.step(batch)
-            self._free_ns = plan.start_ns + duration_ns(step.occupancy_s)
-            plan.end_ns = plan.start_ns + duration_ns(step.latency_s)
+        begin = now * TICKS_PER_NS
+        if begin < self._free_ticks:
+            begin = self._free_ticks
+        if batch.prefill_sequences:
+            occupancy, latency = self._pace.step(batch)
+            self._free_ticks = begin + occupancy
+            plan.takes_place(begin, begin + latency)
+        elif batch.decode_sequences:
+            context, window = batch.decode_context_tokens, batch.decode_window_tokens
+            cell = self._pace.decodes(batch.decode_sequences, context, window)
+            occupancy = latency = cell.occupancy.at(context, window)
+            if cell.latency is not cell.occupancy:
+                latency = cell.latency.at(context, window)
+            self._free_ticks = begin + occupancy
+            plan.takes_place(begin, begin + latency)
+            if (
+                self._leaps
+                and len(state.flights) + 1 == state.batches_in_flight
+                and (repeats := repetitions(state, plan, cell)) >= SHORTEST
+            ):
+                self._leap = Leap(state, plan, repeats, cell)
+        else:
+            plan.takes_place(begin, begin)
         if plan.admitted or plan.preempted:
             started = len(plan.admitted) - len(plan.preempted)
             self._recorder.census.change(now, started, -started)
@@ -164,26 +202,29 @@ class Replica:
                 self._record_preemption(sequence, NEVER)
             sequence.preempted_ns = now
             if sequence.preemptions >= MOST_PREEMPTIONS:
-                self.abort(sequence, "livelock")
+                self._aborting.setdefault(sequence, "livelock")
         state.flights.append(plan)
         if self._decisions is not None:
             self._decisions.planned(plan, now, state)
 
     def _end_iteration(self, moment: Moment) -> None:
         """Deliver the oldest iteration's tokens, or a leap's, and plan the next one."""
+        self._land_oldest()
+        if self._env.peek() > moment.at_ns:
+            self._go_on(moment.at_ns)
+        else:
+            self._schedule_soon(moment.at_ns)
+
+    def _land_oldest(self) -> None:
         if self._leap is None:
             self._land(self.state.flights.popleft())
         else:
             self._carry_out(self._leap, self._leap.iterations + 1)
-        if self._env.peek() > moment.at_ns:
-            self._schedule(moment)
-        else:
-            self._schedule_soon()
 
     def _land(self, plan: Plan) -> None:
         """An iteration has ended: tokens out, finished requests leave, blocks freed."""
-        row = self._row(plan)
-        ended = self._deliver_tokens(plan, plan.end_ns - plan.clock.ended_ns)
+        row = self._row(plan, plan.end_ns, ONE)
+        ended = self._deliver_tokens(plan, plan.end_ticks - plan.clock.ended_ticks)
         self._recorder.iteration(row)
         if self._decisions is not None:
             self._decisions.ended(plan, ended, self.state)
@@ -192,56 +233,72 @@ class Replica:
         """Make a leap's iterations happen; ``landed`` of those in flight and of those leaped over have ended."""
         self._leap = None
         state, plan = self.state, leap.plan
-        run = leap.run(state)
-        gone = leap.carry_out(state)
-        self.leaped_iterations += leap.iterations
-        self._free_ns = leap.last_end_ns
-        while landed and state.flights[0] is not plan:
-            self._land(state.flights.popleft())
+        flights, clock = state.flights, plan.clock
+        while landed and flights[0] is not plan:
+            self._land(flights.popleft())
             landed -= 1
-        later = leap.later(max(landed, 1), state)
+        run = Run(clock.residues.copy(), leap.arrived_before) if self._recorder.keeps_iterations else None
+        gone = []
+        taken = held = 0
+        if leap.iterations:
+            taken = clock.blocks_over(leap.iterations)
+            held = taken if landed > leap.iterations else clock.blocks_over(max(landed - 1, 0))
+            state.kv.take(taken)
+            gone = clock.leap(leap.iterations)
+            self.leaped_iterations += leap.iterations
+        self._free_ticks = leap.last_end_ticks
+        later = leap.later(max(landed, 1), state) if landed <= leap.iterations else []
         if landed:
-            state.flights.popleft()
-            self._land_run(leap, run, landed, [] if later else gone)
+            flights.popleft()
+            self._land_run(leap, run, landed, plan.kv_blocks + held, [] if later else gone)
         if later:
             state.depart(later[-1], gone)
-            state.flights.extend(later)
+            flights.extend(later)
 
-    def _land_run(self, leap: Leap, run: Run, iterations: int, gone: list[Sequence]) -> None:
-        """A leap's first ``iterations`` iterations have ended, of which only the last can end a request."""
-        plan = leap.plan
-        row = self._row(plan)
-        gap_ns = plan.end_ns - plan.clock.ended_ns
-        if iterations > 1:
-            gap_ns = max(gap_ns, leap.longest_ns(iterations))
-            plan.iteration += iterations - 1
-            plan.end_ns = leap.end_ns(iterations)
-        self.state.depart(plan, gone)
-        self._deliver_tokens(plan, gap_ns)
-        if iterations > 1:
-            self._recorder.run(row, iterations, run)
-        else:
-            self._recorder.iteration(row)
+    def _land_run(self, leap: Leap, run: Run | None, iterations: int, blocks: int, gone: list[Sequence]) -> None:
+        """A leap's first ``iterations`` iterations have ended, of which only the last can end a request.
 
-    def _deliver_tokens(self, plan: Plan, gap_ns: int) -> list[Sequence]:
-        """Hand out the tokens of an iteration, the longest of its gaps being ``gap_ns``.
+        In the last one ``blocks`` KV blocks were held.
+        """
+        plan, clock = leap.plan, leap.plan.clock
+        if iterations == 1:
+            self.state.depart(plan, gone)
+            self._land(plan)
+            return
+        end_ticks = leap.last_end_ticks if iterations > leap.iterations else leap.end_ticks(iterations)
+        phase_ticks = plan.start_ticks % TICKS_PER_NS
+        apart = (iterations, blocks, leap.growing, phase_ticks, leap.ticks, leap.longer_ticks)
+        row = self._row(plan, end_ticks >> TICK_BITS, apart)
+        gap_ticks = max(plan.end_ticks - clock.ended_ticks, leap.longest_ticks(iterations))
+        plan.iteration += iterations - 1
+        plan.end_ticks, plan.end_ns = end_ticks, end_ticks >> TICK_BITS
+        if gone or clock.stopping:
+            self.state.depart(plan, gone)
+        self._deliver_tokens(plan, gap_ticks)
+        if run is not None:
+            self._recorder.run(run)
+        self._recorder.iteration(row)
+
+    def _deliver_tokens(self, plan: Plan, gap_ticks: int) -> list[Sequence]:
+        """Hand out the tokens of an iteration, the longest of its gaps being ``gap_ticks``.
 
         Returns the sequences that ended with it, in order of admission; they have left.
         """
         clock, end = plan.clock, plan.end_ns
         if plan.decodes:
-            clock.gaps.push(plan.iteration, gap_ns)
-        clock.ended_ns = end
-        if plan.quiet:
-            return []
+            clock.gaps.push(plan.iteration, gap_ticks)
+        clock.ended_ticks = plan.end_ticks
         for sequence in plan.rejoined:
             self._emit_again(sequence, end)
         ended = list(plan.finishing)
-        for sequence in plan.finishing:
+        for sequence in ended:
             sequence.emitted = sequence.target
-            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
+            gap_ns = clock.longest_gap_ns(sequence)
+            if gap_ns > sequence.max_itl_ns:
+                sequence.max_itl_ns = gap_ns
         for sequence in plan.late:
             sequence.max_itl_ns = max(sequence.max_itl_ns, end - sequence.last_token_ns)
+            self._emit(sequence, end, ended)
         for sequence in plan.sampled:
             if sequence.first_token_ns < 0:
                 sequence.first_token_ns = end
@@ -249,16 +306,19 @@ class Replica:
                 self._emit_again(sequence, end)
             if sequence.resumed_ns >= 0:
                 self._record_preemption(sequence, end)
-        for sequence in (*plan.late, *plan.sampled):
-            sequence.last_token_ns = end
-            sequence.emitted += 1
-            if sequence.emitted == sequence.target:
-                ended.append(sequence)
+            self._emit(sequence, end, ended)
         if len(ended) > 1:
             ended.sort(key=_rank)
         for sequence in ended:
             self._finish(sequence, end)
         return ended
+
+    def _emit(self, sequence: Sequence, end: int, ended: list[Sequence]) -> None:
+        """One token of a sequence that was not on the clock."""
+        sequence.last_token_ns = end
+        sequence.emitted = emitted = sequence.emitted + 1
+        if emitted == sequence.target:
+            ended.append(sequence)
 
     def _emit_again(self, sequence: Sequence, end: int) -> None:
         """A token after a stall: its gap is not the iteration's."""
@@ -274,17 +334,17 @@ class Replica:
             self.state.waiting.remove(sequence)
             self._recorder.census.change(now, 0, -1)
         sequence.finish_ns = now
-        self.leave(sequence, "finished", "stop" if sequence.stops else "length")
+        self.leave(sequence, "finished", "stop" if sequence.stops else "length", now)
 
-    def _row(self, plan: Plan) -> tuple[int, ...]:
-        """An iteration as ``ITERATION_FIELDS``."""
+    def _row(self, plan: Plan, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
+        """``ITERATION_FIELDS``, of one iteration, or of several that end at ``end_ns`` and differ by ``apart``."""
         emitting = plan.decodes - plan.wasted
         return (
             self.number,
             plan.number,
             plan.start_ns,
-            plan.end_ns,
-            plan.end_ns - plan.clock.ended_ns,
+            end_ns,
+            plan.end_ns - (plan.clock.ended_ticks >> TICK_BITS),
             *plan.batch,
             emitting + len(plan.sampled),
             emitting - len(plan.rejoined),
@@ -292,8 +352,9 @@ class Replica:
             plan.waiting,
             plan.kv_blocks,
             len(plan.preempted),
-            sum(tokens for _, tokens in plan.admitted) if plan.admitted else 0,
-            STOPPED_BY.index(plan.stopped_by),
+            sum([tokens for _, tokens in plan.admitted]) if plan.admitted else 0,
+            STOPPED_BY[plan.stopped_by],
+            *apart,
         )
 
     def _record_preemption(self, sequence: Sequence, caught_up_ns: int) -> None:
@@ -301,7 +362,7 @@ class Replica:
         sequence.preempted_ns = sequence.resumed_ns = NEVER
 
 
-def _forget(sequence: Sequence, outcome: str, reason: str) -> None:
+def _forget(sequence: Sequence, outcome: str, reason: str, now_ns: int) -> None:
     """Nobody waits for the request's end."""
 
 

@@ -57,7 +57,6 @@ class Sequence:
 
     def __init__(
         self,
-        *,
         row: int,
         prompt_tokens: int,
         limit_tokens: int,

@@ -36,7 +36,9 @@ class EngineSpec:
     """One engine: its scheduler and its KV memory."""
 
     scheduler: AnyScheduler = VllmScheduler()
+    """Who runs when."""
     enable_prefix_caching: bool = True
+    """Keep the KV of prompts for later ones that begin alike."""
     block_size: PositiveInt = 16
     """Tokens in a KV block."""
     gpu_memory_utilization: float = Field(default=0.92, gt=0, le=1)

@@ -12,6 +12,7 @@ from llmsim.engine.kv import KvCache
 from llmsim.engine.plan import Plan
 from llmsim.engine.queues import WaitingQueue
 from llmsim.engine.sequence import NEVER, Sequence
+from llmsim.units import TICK_BITS
 
 
 class EngineState:
@@ -181,19 +182,31 @@ class EngineState:
 
     def close(self, plan: Plan) -> None:
         """Complete a plan: sum up its batch, let finished prefills join the clock, count the iteration."""
-        clock = self.clock
-        iteration = plan.iteration
+        clock, kv = self.clock, self.kv
+        plan.running, plan.waiting, plan.kv_blocks = len(self.running), len(self.waiting), kv.blocks - kv.free
+        if plan.prefills or plan.delayed or self.delayed:
+            self._close_mixed(plan)
+        else:
+            plan.decodes = decodes = clock.count
+            context = clock.offsets + decodes * (plan.iteration + 1)
+            window = context if self.window is None else clock.window_context()
+            plan.batch = Batch(0, 0, 0, 0, decodes, context, decodes, 0, 0, window)
+        gone = clock.advance()
+        if gone or clock.stopping:
+            self.depart(plan, gone)
+
+    def _close_mixed(self, plan: Plan) -> None:
+        """The same where not everyone decodes."""
         if plan.prefills:
             plan.sampled = tuple(s for s, _ in plan.prefills if s.computed == s.length)
             for sequence in plan.sampled:
                 del self.partial[sequence]
         self._sum_up(plan)
         if self.delayed:
-            plan.rejoined = tuple(s for s in self.delayed if s.on_clock and s.joined == iteration)
+            plan.rejoined = tuple(s for s in self.delayed if s.on_clock and s.joined == plan.iteration)
         self.delayed = plan.delayed
         for sequence in plan.sampled:
             self._join_clock(plan, sequence)
-        self.depart(plan, clock.advance())
 
     def depart(self, plan: Plan, gone: list[Sequence]) -> None:
         """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
@@ -222,8 +235,8 @@ class EngineState:
         last = min(self._delivered(clock, clock.iteration), sequence.leaves + 1, sequence.finishes + 1)
         if last > sequence.joined:
             sequence.emitted += last - sequence.joined
-            sequence.last_token_ns = clock.ended_ns
-            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.gaps.longest_since(sequence.joined))
+            sequence.last_token_ns = clock.ended_ticks >> TICK_BITS
+            sequence.max_itl_ns = max(sequence.max_itl_ns, clock.longest_gap_ns(sequence))
 
     def _delivered(self, clock: IterationClock, none_in_flight: int) -> int:
         """The first iteration of a clock whose tokens have not been delivered."""
@@ -291,15 +304,7 @@ class EngineState:
         return sequence.offset + end, in_flight
 
     def _sum_up(self, plan: Plan) -> None:
-        plan.running, plan.waiting = len(self.running), len(self.waiting)
-        plan.kv_blocks = self.kv.blocks - self.kv.free
         clock, window = self.clock, self.window
-        if not plan.prefills and not plan.delayed:
-            plan.decodes = decodes = clock.count
-            context = clock.offsets + decodes * (plan.iteration + 1)
-            attended = context if window is None else clock.window_context()
-            plan.batch = Batch(0, 0, 0, 0, decodes, context, decodes, 0, 0, attended)
-            return
         sequences = tokens = pairs = context = window_pairs = window_tokens = 0
         for sequence, new in plan.prefills:
             full = sequence.computed

@@ -30,7 +30,7 @@ from llmsim.specification import specification
 class VllmScheduler:
     """vLLM's V1 scheduler (version 0.33): continuous batching, chunked prefill, preemption by recomputation.
 
-    A batch size that is None takes vLLM's API-server default for the accelerator's memory.
+    A batch size that is absent takes vLLM's API-server default for the accelerator's memory.
     """
 
     kind: Literal["vllm"] = "vllm"
@@ -39,9 +39,11 @@ class VllmScheduler:
     max_num_batched_tokens: PositiveInt | None = None
     """Most tokens in one iteration."""
     enable_chunked_prefill: bool = True
+    """Compute a long prompt in several iterations, together with decodes."""
     long_prefill_token_threshold: int = Field(default=0, ge=0)
     """Most prompt tokens of one request in one iteration; 0: no such limit."""
     policy: Literal["fcfs", "priority"] = "fcfs"
+    """Order of the waiting queue: as they come, or the smallest priority first."""
     watermark: float = Field(default=0.0, ge=0, lt=1)
     """Share of KV blocks that must stay free when a request is admitted beside running ones."""
     scheduler_reserve_full_isl: bool = True
@@ -124,9 +126,8 @@ class VllmPolicy:
         if threshold and len(state.running) + len(state.waiting) <= 1:
             threshold = 0
         budget = self._max_tokens
-        if not state.partial and clock.count <= budget and (due := clock.blocks_due()) <= state.kv.free:
-            state.kv.take(due)
-            budget -= clock.count
+        if not state.partial and clock.count <= budget and (not self._priority or clock.blocks_due() <= state.kv.free):
+            budget = self._schedule_decodes(plan, budget)
         else:
             budget = self._schedule_running(plan, budget, threshold)
         if plan.preempted:
@@ -137,6 +138,18 @@ class VllmPolicy:
             return None
         state.close(plan)
         return plan
+
+    def _schedule_decodes(self, plan: Plan, budget: int) -> int:
+        """Give every decode its token, when nobody else runs; returns what is left of the budget.
+
+        One after another they take blocks, and whoever needs one that is not there has the last admitted preempted: in
+        the end the fewest of the last are preempted that leave enough for the others, whatever the order among these.
+        """
+        state, clock = self._state, self._state.clock
+        while (due := clock.blocks_due()) > state.kv.free:
+            state.preempt(plan, next(reversed(state.running)), 0)
+        state.kv.take(due)
+        return budget - clock.count
 
     def _schedule_running(self, plan: Plan, budget: int, threshold: int) -> int:
         """Give running requests their tokens; returns what is left of the budget.
@@ -229,26 +242,30 @@ class VllmPolicy:
     def _admit(self, plan: Plan, budget: int, threshold: int) -> StoppedBy:
         """Admit waiting requests from the head of the queue on; returns why it stopped."""
         state = self._state
-        while state.waiting:
+        waiting, running, kv, size = state.waiting, state.running, state.kv, state.block_size
+        while waiting:
             if budget <= 0:
                 return "budget"
-            if len(state.running) >= self._max_seqs:
+            if len(running) >= self._max_seqs:
                 return "slots"
-            sequence = state.waiting.head()
-            state.note_named_outputs(sequence)
-            hits, hits_free = state.kv.lookup(sequence)
-            found = hits * state.block_size
-            tokens = sequence.length - found
-            if threshold:
-                tokens = min(tokens, threshold)
-            if tokens > budget and not self._chunked:
-                return "budget"
-            tokens = min(tokens, budget)
-            target = sequence.length if self._reserve_prompt else found + tokens
-            spare = self._watermark if state.running else 0
-            if state.blocks_for(target) - hits + hits_free + spare > state.kv.free:
+            sequence = waiting.head()
+            if sequence.names:
+                state.note_named_outputs(sequence)
+            hits, hits_free = kv.lookup(sequence)
+            found = hits * size
+            length = sequence.length
+            tokens = length - found
+            if threshold and tokens > threshold:
+                tokens = threshold
+            if tokens > budget:
+                if not self._chunked:
+                    return "budget"
+                tokens = budget
+            target = length if self._reserve_prompt else found + tokens
+            spare = self._watermark if running else 0
+            if -(-target // size) - hits + hits_free + spare > kv.free:
                 return "kv"
-            if state.blocks_for(sequence.length) > state.kv.blocks:
+            if -(-length // size) > kv.blocks:
                 # The real scheduler would start it again and again, but its server refuses to start with such a pool.
                 return "kv"
             state.admit(plan, hits, tokens)

@@ -38,6 +38,8 @@ th, td {{ padding: 6px 8px; border-bottom: 1px solid {GRID}; text-align: right; 
 thead th {{ color: {MUTED}; font-weight: 500; font-size: 13px; }}
 th[scope=row] {{ text-align: left; font-weight: 600; padding-left: 0; white-space: normal; }}
 tbody tr:last-child > * {{ border-bottom: 0; }}
+td.why, th.why {{ text-align: left; white-space: normal; min-width: 300px; }}
+.numbers {{ color: {MUTED}; }}
 .meaning {{ color: {MUTED}; font-weight: 400; font-size: 13px; margin-left: 6px; }}
 .ledger {{ max-width: 460px; }}
 .ledger th[scope=row] {{ font-weight: 400; }}

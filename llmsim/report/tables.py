@@ -6,7 +6,7 @@ from typing import Any
 
 from llmsim.results.record import RunFacts
 from llmsim.results.results import Results
-from llmsim.units import GIB, format_bytes, format_duration
+from llmsim.units import GIB, format_bytes, format_duration, format_percent, format_usd
 
 METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue": "Queue"}
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -155,16 +155,12 @@ def number(value: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """A share as per cent, one digit below ten, or a dash."""
-    if share is None:
-        return UNKNOWN
-    return f"{100 * share:.0f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.1f} %"
+    return UNKNOWN if share is None else format_percent(share)
 
 
 def money(amount: float | None) -> str:
     """US dollars, or a dash when a price is not known."""
-    if amount is None:
-        return UNKNOWN
-    return f"${amount:,.0f}" if amount >= 10_000 else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
+    return UNKNOWN if amount is None else format_usd(amount)
 
 
 def gibibytes(count: float) -> str:

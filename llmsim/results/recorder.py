@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from llmsim.units import TICK_BITS
+
 Ints = NDArray[np.int64]
 
 ITERATION_FIELDS = (
@@ -38,12 +40,23 @@ ITERATION_FIELDS = (
     "preempted",
     "cached_tokens",
     "stopped_by",
+    "iterations",
+    "kv_blocks_after",
+    "growing",
+    "phase_ticks",
+    "first_ticks",
+    "longer_ticks",
 )
-"""Fields of an iteration's row. ``gap_ns``: since the end of the replica's iteration before; ``regular_gaps``:
-sequences that also emitted a token then."""
+"""Fields of a row, which stands for one iteration or for several that repeat the first. ``gap_ns``: from the end of the
+replica's iteration before to the first one's; ``end_ns``: the last one's; ``regular_gaps``: sequences that also emitted
+a token then; ``kv_blocks_after``: as ``kv_blocks``, in the last one; ``growing``: tokens by which the windowed context
+grows an iteration; ``phase_ticks``: how far into its nanosecond the first one starts, ``first_ticks``: how long it
+takes, ``longer_ticks``: by how much each takes longer than the one before it. The last five are 0 where ``iterations``
+is 1."""
 
-TIME_FIELDS = ("replica", "iteration", "start_ns", "end_ns", "gap_ns", "regular_gaps", "kv_blocks")
-"""What sums over time need of every iteration."""
+ONE = (1, 0, 0, 0, 0, 0)
+"""The last six fields of a row that stands for one iteration."""
+
 
 REQUEST_FIELDS = (
     "replica",
@@ -61,30 +74,43 @@ REQUEST_FIELDS = (
 )
 """Fields of a request; times are -1 when they never came."""
 
+_OF_SINGLE_ITERATIONS = (
+    "prefill_sequences",
+    "prefill_tokens",
+    "prefill_pairs",
+    "prefill_context_tokens",
+    "prefill_window_pairs",
+    "prefill_window_tokens",
+    "preempted",
+    "cached_tokens",
+)
+"""What is 0 in iterations that repeat one another: these are of decodes alone."""
+
+_OF_EVERY_ITERATION = [name for name in ITERATION_FIELDS[: -len(ONE)] if name not in _OF_SINGLE_ITERATIONS]
+
+NEVER_NS = 1 << 62
+"""Later than any time of a run."""
+
 _BLOCK = 16384
 """Rows handed over at a time."""
 
 
 class Run(NamedTuple):
-    """How consecutive iterations of the same decodes differ from the first."""
+    """What iterations that repeat one another do not have in common, beside their times and contexts."""
 
-    ends_ns: Ints
-    """Their ends; there may be more of them than iterations."""
     residues: list[int]
     """Decodes by their offset modulo the block size: entry ``-iteration % block_size`` need a block in it."""
-    growing: int
-    """How many tokens the windowed context grows an iteration."""
     arrived_before: list[int]
     """For each request that joined the queue meanwhile, how many iterations after the first were planned before."""
 
 
 class Rows(NamedTuple):
-    """Iterations as they were told: one row each, or one for all that repeat the first."""
+    """Iterations as they were told."""
 
     columns: dict[str, Ints]
     """``ITERATION_FIELDS``, shape ``(n,)``."""
-    runs: list[tuple[int, int, Run]]
-    """Rows that stand for several iterations: position, number of iterations, and how they differ."""
+    runs: list[Run]
+    """Of the rows that stand for several iterations, in their order; at record level ``full`` only."""
 
 
 class Recorder:
@@ -92,9 +118,11 @@ class Recorder:
 
     def __init__(self, requests: int, level: str = "full") -> None:
         self._level = level
+        self.keeps_iterations = level == "full"
+        """Whether every iteration will be asked for, not only sums over them."""
         self._width = len(ITERATION_FIELDS)
         self._iterations = array("q")
-        self._runs: list[tuple[int, int, Run]] = []
+        self._runs: list[Run] = []
         self._stalls = array("q")
         self._preemptions = array("q")
         self._ended = array("q")
@@ -110,15 +138,14 @@ class Recorder:
         self.census = Census()
 
     def iteration(self, row: tuple[int, ...]) -> None:
-        """An iteration has ended: ``ITERATION_FIELDS`` in order."""
+        """An iteration has ended, or several that are alike: ``ITERATION_FIELDS`` in order."""
         self._iterations.extend(row)
         if len(self._iterations) >= self._limit:
             self.flush()
 
-    def run(self, row: tuple[int, ...], iterations: int, run: Run) -> None:
-        """Consecutive iterations have ended that repeat the first, whose row is given."""
-        self._runs.append((len(self._iterations) // self._width, iterations, run))
-        self.iteration(row)
+    def run(self, run: Run) -> None:
+        """What the iterations of the next row do not have in common."""
+        self._runs.append(run)
 
     def stall(self, end_ns: int, gap_ns: int) -> None:
         """A token came at ``end_ns``, not one iteration after the request's last but ``gap_ns``."""
@@ -147,8 +174,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand over the iterations told since the last block."""
-        rows = _matrix(self._iterations, self._width)
-        columns = dict(zip(ITERATION_FIELDS, rows.T, strict=True))
+        rows = np.ascontiguousarray(_matrix(self._iterations, self._width).T)
+        columns = dict(zip(ITERATION_FIELDS, rows, strict=True))
         self.on_iterations(Rows(columns, self._runs))
         self._iterations, self._runs = array("q"), []
 
@@ -177,19 +204,22 @@ class Census:
         "running",
         "running_max",
         "running_ns",
-        "start_ns",
         "waiting",
         "waiting_max",
         "waiting_ns",
     )
 
     def __init__(self) -> None:
-        self.start_ns = 0
-        self.end_ns: float = float("inf")
+        self.end_ns = NEVER_NS
+        """End of the window."""
         self._since_ns = 0
         self.running = self.waiting = 0
         self.running_ns = self.waiting_ns = 0
         self.running_max = self.waiting_max = 0
+
+    def start(self, start_ns: int) -> None:
+        """Leave out what is before the window."""
+        self._since_ns = start_ns
 
     def change(self, now_ns: int, running: int, waiting: int) -> None:
         """From now on so many more run and wait."""
@@ -200,53 +230,67 @@ class Census:
 
     def advance(self, now_ns: int) -> None:
         """Add up the time since the last change, as far as it lies in the window."""
-        lasting = min(now_ns, self.end_ns) - max(self._since_ns, self.start_ns)
-        self._since_ns = now_ns
+        if now_ns > self.end_ns:
+            now_ns = self.end_ns
+        lasting = now_ns - self._since_ns
         if lasting > 0:
-            self.running_ns += self.running * int(lasting)
-            self.waiting_ns += self.waiting * int(lasting)
-            self.running_max = max(self.running_max, self.running)
-            self.waiting_max = max(self.waiting_max, self.waiting)
+            running, waiting = self.running, self.waiting
+            self._since_ns = now_ns
+            self.running_ns += running * lasting
+            self.waiting_ns += waiting * lasting
+            if running > self.running_max:
+                self.running_max = running
+            if waiting > self.waiting_max:
+                self.waiting_max = waiting
 
 
-def spread(rows: Rows, fields: tuple[str, ...] = ITERATION_FIELDS) -> dict[str, Ints]:
-    """The given fields with one row for every iteration; ``TIME_FIELDS`` must be among them."""
-    runs = rows.runs
-    columns = {name: rows.columns[name] for name in fields}
-    if not runs:
-        return columns
-    counts = np.ones(len(columns["iteration"]), np.int64)
-    where = np.array([row for row, _, _ in runs])
-    counts[where] = lengths = np.array([iterations for _, iterations, _ in runs])
-    first = np.cumsum(counts) - counts
+def spread(rows: Rows) -> dict[str, Ints]:
+    """``ITERATION_FIELDS`` with one row for every iteration, but those that tell how the iterations of a row differ."""
+    counts = rows.columns["iterations"]
     source = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(source)) - first[source]
-    wide = {name: column[source] for name, column in columns.items()}
-    within = np.repeat(counts > 1, counts)
-    which = np.repeat(np.arange(len(runs)), lengths)
+    number = np.arange(len(source)) - (np.cumsum(counts) - counts)[source]
+    wide = {name: np.repeat(rows.columns[name], counts) for name in _OF_EVERY_ITERATION}
+    alone = np.flatnonzero(counts == 1)
+    for name in _OF_SINGLE_ITERATIONS:
+        wide[name] = np.zeros(len(source), np.int64)
+        wide[name][(np.cumsum(counts) - counts)[alone]] = rows.columns[name][alone]
     wide["iteration"] += number
-    if "decode_context_tokens" in wide:
-        wide["decode_context_tokens"] += number * wide["decode_sequences"]
-        wide["decode_window_tokens"][within] += number[within] * np.array([run.growing for _, _, run in runs])[which]
-    wide["end_ns"][within] = np.concatenate([run.ends_ns[:iterations] for _, iterations, run in runs])
-    repeats = number > 0
-    wide["start_ns"][repeats] = wide["end_ns"][np.flatnonzero(repeats) - 1]
-    wide["gap_ns"][repeats] = wide["end_ns"][repeats] - wide["start_ns"][repeats]
-    wide["kv_blocks"][within] += _blocks_taken(wide["iteration"][within], number[within], which, lengths, runs)
-    for row, iterations, run in runs if "waiting" in wide else ():
-        for planned in run.arrived_before:
-            wide["waiting"][first[row] + planned + 1 : first[row] + iterations] += 1
+    wide["decode_context_tokens"] += number * wide["decode_sequences"]
+    wide["decode_window_tokens"] += number * rows.columns["growing"][source]
+    several = np.flatnonzero(counts[source] > 1)
+    wide["end_ns"][several] = ends_ns(rows.columns, source[several], number[several])
+    again = np.flatnonzero(number)
+    wide["start_ns"][again] = wide["end_ns"][again - 1]
+    wide["gap_ns"][again] = wide["end_ns"][again] - wide["start_ns"][again]
+    if rows.runs:
+        _add_what_differs(wide, rows, number)
     return wide
 
 
-def _blocks_taken(iteration: Ints, number: Ints, which: Ints, lengths: Ints, runs: list[tuple[int, int, Run]]) -> Ints:
-    """KV blocks taken since the first iteration of each run; block sizes may differ between replicas."""
-    sizes = np.array([len(run.residues) for _, _, run in runs])
-    offsets = np.cumsum(sizes) - sizes
-    residues = np.concatenate([run.residues for _, _, run in runs])
-    due = np.where(number > 0, residues[offsets[which] + -iteration % sizes[which]], 0)
+def ends_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> Ints:
+    """When the iterations ``number`` (from 0) of the given rows that stand for several ended."""
+    first, longer = columns["first_ticks"][row], columns["longer_ticks"][row]
+    ticks = columns["phase_ticks"][row] + (number + 1) * first + longer * (number * (number + 1) // 2)
+    return columns["start_ns"][row] + (ticks >> TICK_BITS)
+
+
+def _add_what_differs(wide: dict[str, Ints], rows: Rows, number: Ints) -> None:
+    """KV blocks taken since the first iteration of each row, and requests that joined the queue since."""
+    counts = rows.columns["iterations"]
+    where = np.flatnonzero(counts > 1)
+    lengths = counts[where]
+    within = np.flatnonzero(np.repeat(counts > 1, counts))
+    which = np.repeat(np.arange(len(where)), lengths)
+    sizes = np.array([len(run.residues) for run in rows.runs])
+    residues = np.concatenate([run.residues for run in rows.runs])
+    due = residues[(np.cumsum(sizes) - sizes)[which] + -wide["iteration"][within] % sizes[which]]
+    due[number[within] == 0] = 0
     taken = np.cumsum(due)
-    return np.asarray(taken - np.repeat(taken[np.cumsum(lengths) - lengths], lengths))
+    wide["kv_blocks"][within] += taken - np.repeat(taken[np.cumsum(lengths) - lengths], lengths)
+    first = (np.cumsum(counts) - counts)[where]
+    for begin, iterations, run in zip(first.tolist(), lengths.tolist(), rows.runs, strict=True):
+        for planned in run.arrived_before:
+            wide["waiting"][begin + planned + 1 : begin + iterations] += 1
 
 
 def _matrix(values: "array[int]", width: int) -> Ints:

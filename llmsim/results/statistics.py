@@ -189,6 +189,17 @@ def chance_of_luck(effect: float, run_cv: float) -> float:
     return float(norm.sf(effect / (np.sqrt(2) * run_cv))) if run_cv else 0.0
 
 
+def percentile_ranks(count: int, percentile: float) -> tuple[float, float]:
+    """Between which ranks of ``count`` independent values the true percentile lies, with 95 %.
+
+    How many of the values are below it is binomial: rank n*p, give or take 1.96 * sqrt(n*p*(1-p)) (David and
+    Nagaraja, "Order Statistics", 3rd edition, section 7.1).
+    """
+    share = percentile / 100
+    rank, spread = count * share, 1.96 * (count * share * (1 - share)) ** 0.5
+    return rank - spread, rank + spread
+
+
 def _t(degrees: float, level: float) -> float:
     """Student's quantile; with less than one degree of freedom that of one."""
     from scipy.special import stdtrit

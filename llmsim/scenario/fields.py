@@ -59,6 +59,11 @@ def _known_limit(key: str) -> str:
     return key
 
 
+def _limit(key: str) -> str:
+    metric, statistic, _ = key.split("_")
+    return f"Most that the {statistic} of {metric.upper()} may be."
+
+
 def _sorted(limits: dict[str, float]) -> dict[str, float]:
     return dict(sorted(limits.items()))
 
@@ -94,7 +99,9 @@ Slo = Annotated[
         {
             "type": "object",
             "additionalProperties": False,
-            "properties": {key: {"type": "number", "exclusiveMinimum": 0} for key in SLO_KEYS},
+            "properties": {
+                key: {"type": "number", "exclusiveMinimum": 0, "description": _limit(key)} for key in SLO_KEYS
+            },
         }
     ),
     AfterValidator(_sorted),

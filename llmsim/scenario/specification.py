@@ -52,9 +52,13 @@ class Pool:
     replicas: PositiveInt = 1
     """Independent engines."""
     tensor_parallel_size: PositiveInt = 1
+    """GPUs that share each layer of a replica."""
     pipeline_parallel_size: PositiveInt = 1
+    """Groups of consecutive layers, each on GPUs of its own."""
     data_parallel_size: PositiveInt = 1
+    """Only 1 is simulated."""
     enable_expert_parallel: bool = False
+    """Divide the experts over the tensor parallel GPUs instead of cutting each into slices."""
     model: Model = ABSENT
     """Catalogue name, or a path to a config.json; absent: the scenario's."""
     dtype: Dtype | None = None
@@ -77,6 +81,7 @@ class Pool:
     cost: AnyCost = AnalyticCost()
     """How long an iteration takes."""
     engine: EngineSpec = EngineSpec()
+    """Scheduler and KV memory of each replica."""
 
     @model_validator(mode="after")
     def _holds_its_model(self) -> Self:
@@ -146,11 +151,13 @@ class Scenario:
     router: AnyRouter = LeastOutstanding()
     """Which replica serves a request."""
     pools: Pools = Field(min_length=1)
+    """The engines that serve."""
     workload: AnyWorkload
     """The requests that come."""
     slo: Slo = Field(default_factory=dict)
     """Limits in seconds that latencies should keep: <ttft|tpot|itl|e2e>_<mean|p50|p90|p95|p99>_s."""
     run: Run = Run()
+    """How long to simulate, and what to keep."""
 
     @field_validator("pools", mode="before")
     @classmethod

@@ -128,7 +128,9 @@ class Replay:
 
     kind: Literal["replay"] = "replay"
     path: Path
+    """The trace."""
     format: str = "auto"
+    """Format of the file; "auto": by its first line."""
 
     def located(self, folder: Path) -> Self:
         """The same with its path as seen from the working directory. Raises ValueError when there is no file."""

@@ -47,15 +47,19 @@ class Client:
     """
 
     name: str = Field(min_length=1)
+    """Its name in results; its random streams are called after it."""
     rate_per_s: PositiveFloat | None = None
     """Mean rate at which sessions begin, which is that of requests while sessions have one turn."""
     share: PositiveFloat | None = None
     """Instead of a rate, its part of the workload's ``rate_per_s``, relative to the other clients' shares."""
     users: PositiveInt | None = None
+    """Instead of a rate, so many users of a closed loop, each with one request in flight."""
     requests_per_user: PositiveInt | None = None
     """How many requests each of the ``users`` sends, one session after another."""
     arrivals: Arrivals = Poisson()
+    """Law of the gaps between its sessions."""
     rate_profile: RateProfile = STEADY
+    """How its rate changes with time."""
     prompt_tokens: Lengths | None = None
     """What is new in each turn; the shared prefix and the conversation so far come before it."""
     output_tokens: Lengths | None = None

@@ -39,6 +39,7 @@ class Fixed:
 
     kind: Literal["fixed"] = "fixed"
     tokens: PositiveInt
+    """The length."""
 
     def draw(self, count: int, rng: Generator) -> Ints:
         """``count`` times the same length."""
@@ -55,7 +56,9 @@ class Uniform:
 
     kind: Literal["uniform"] = "uniform"
     low: PositiveInt
+    """The shortest."""
     high: PositiveInt
+    """The longest."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -78,6 +81,7 @@ class Lognormal:
 
     kind: Literal["lognormal"] = "lognormal"
     mean: Annotated[float, Field(ge=1)]
+    """Mean of the law."""
     p99: PositiveFloat
     """99 % of lengths are at most this: more than the mean, at most 14 times as much."""
 

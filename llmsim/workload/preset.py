@@ -81,6 +81,7 @@ class PresetWorkload:
     requests: PositiveInt | None = None
     """How many; None: as many as come in ``duration_s``, and without that as many as the entry says."""
     duration_s: PositiveFloat | None = None
+    """Instead of ``requests``: how long requests come."""
 
     @model_validator(mode="after")
     def _one_size(self) -> Self:

@@ -23,6 +23,7 @@ class Steps:
 
     kind: Literal["steps"] = "steps"
     step_s: PositiveFloat
+    """Length of a step."""
     relative: tuple[NonNegativeFloat, ...]
     """Rate in each step as a multiple of the client's rate; repeated when time goes on."""
 
@@ -141,6 +142,7 @@ class Diurnal:
     peak_s: NonNegativeFloat = 0.0
     """When it is highest."""
     period_s: PositiveFloat = 86_400.0
+    """From one peak to the next."""
 
     def integral(self, time_s: float) -> float:
         """As ``Steps.integral``."""
@@ -165,6 +167,7 @@ class Spikes:
     factor: Annotated[float, Field(gt=0)]
     """Rate in a spike as a multiple of the client's rate, which holds between them."""
     duration_s: PositiveFloat
+    """How long a spike lasts."""
     every_s: PositiveFloat
     """A spike ends each period of this length."""
 
@@ -194,8 +197,11 @@ class TraceRate:
 
     kind: Literal["trace"] = "trace"
     path: Path
+    """The trace."""
     format: str = "auto"
+    """Format of the file; "auto": by its first line."""
     step_s: PositiveFloat = 60.0
+    """Length of the steps in which its arrivals are counted."""
 
     def located(self, folder: Path) -> Self:
         """The same with its path as seen from the working directory. Raises ValueError when there is no file."""

@@ -16,7 +16,9 @@ class TraceRows:
     """A trace whose rows are drawn at random, with replacement."""
 
     path: Path
+    """The trace."""
     format: str = "auto"
+    """Format of the file; "auto": by its first line."""
     columns: ColumnMapping | None = None
     """Which column holds what, in a file of one's own."""
 

@@ -18,8 +18,9 @@ def sent(table: RequestTable, lasting_ms: dict[int, int], until_ms: int = 1000) 
     env = Environment()
     found: list[tuple[int, int]] = []
 
-    def send(row: int) -> None:
-        found.append((int(env.now) // MS, row))
+    def send(row: int, now_ns: int) -> None:
+        assert now_ns == env.now
+        found.append((now_ns // MS, row))
         if row in lasting_ms:
             ends = env.timeout(lasting_ms[row] * MS)
             ends.callbacks.append(lambda event: arrivals.ended(row, int(env.now)))

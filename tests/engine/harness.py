@@ -8,7 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from llmsim.cost.base import Batch
 from llmsim.engine.kv import BlockPool
+from llmsim.engine.pace import TICKS_PER_NS, Pace
 from llmsim.engine.plan import Plan
 from llmsim.engine.prefix import PrefixCache, PromptKeys
 from llmsim.engine.sequence import Sequence
@@ -46,11 +48,12 @@ class Harness:
         )
         self.policy = limits.start(self.state)
         self.cost = pool.cost.start(deployment)
+        self.pace = Pace(self.cost, windowed=self.state.window is not None)
         self.check = check
         fits = [row for row in range(len(table)) if table.prompt_tokens[row] < ledger.max_model_len]
         self.to_come = deque(a_request_of(table, row, ledger.max_model_len, keys) for row in fits)
         self.times = {row: Times() for row in fits}
-        self.free_ns = 0
+        self.free_ticks = 0
 
     def run(self) -> dict[int, Times]:
         """Serve everybody, or until nobody can be served any more."""
@@ -76,14 +79,22 @@ class Harness:
             self.check(self)
             if plan is None:
                 return
-            plan.start_ns = plan.end_ns = max(now, self.free_ns)
-            if plan.batch.prefill_tokens or plan.batch.decode_sequences:
-                plan.end_ns += max(1, to_ns(self.cost.step(plan.batch).latency_s))
-            self.free_ns = plan.end_ns
+            begin = max(now * TICKS_PER_NS, self.free_ticks)
+            self.free_ticks = begin + self.ticks(plan.batch)
+            plan.takes_place(begin, self.free_ticks)
             for sequence, _ in plan.admitted:
                 if self.times[sequence.row].first_scheduled < 0:
                     self.times[sequence.row].first_scheduled = now
             state.flights.append(plan)
+
+    def ticks(self, batch: Batch) -> int:
+        """How long an iteration takes."""
+        context, window = batch.decode_context_tokens, batch.decode_window_tokens
+        if batch.prefill_sequences:
+            return self.pace.step(batch)[1]
+        if batch.decode_sequences:
+            return self.pace.decodes(batch.decode_sequences, context, window).latency.at(context, window)
+        return 0
 
     def land(self, plan: Plan) -> None:
         """Hand out an iteration's tokens, and let those go who have their last one."""

@@ -15,10 +15,3 @@ def test_the_longest_gap_is_the_maximum_of_all_since(pushed: list[tuple[int, int
         history.push(iteration, gap)
         gaps.append((iteration, gap))
         assert history.longest_since(since) == max((each for number, each in gaps if number >= since), default=-1)
-
-
-def test_nothing_is_remembered_of_a_cleared_history() -> None:
-    history = GapHistory()
-    history.push(3, 7)
-    history.clear()
-    assert history.longest_since(0) == -1

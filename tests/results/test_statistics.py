@@ -13,6 +13,7 @@ from llmsim.results.statistics import (
     paired_power,
     pairs_needed,
     percentile_interval,
+    percentile_ranks,
     t_interval,
 )
 
@@ -141,3 +142,11 @@ def test_too_little_to_tell_has_no_bounds() -> None:
     assert paired_power(0.05, 0.0, 3) == 1.0
     with pytest.raises(ValueError, match="effect of 0"):
         pairs_needed(0.0, 0.1)
+
+
+def test_ranks_of_a_percentile() -> None:
+    """The 99th of 1,000 values lies between the 984th and the 996th; the drawn binomial says how often."""
+    low, high = percentile_ranks(1000, 99)
+    assert (low, high) == (pytest.approx(990 - 6.2, abs=0.05), pytest.approx(990 + 6.2, abs=0.05))
+    below = np.random.default_rng(0).binomial(1000, 0.99, 20_000)
+    assert np.mean((below >= low) & (below <= high)) == pytest.approx(0.95, abs=0.02)

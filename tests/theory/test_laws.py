@@ -154,7 +154,8 @@ def test_token_times_add_up_to_the_latency(seed: int, requests: int) -> None:
         if time["finish"][row] >= 0:
             ttft = time["first_token"][row] - time["arrival"][row]
             assert ttft + gaps[-1].sum() == time["finish"][row] - time["arrival"][row]
-        assert ns(columns["max_itl_s"][row]) == max(gaps[-1], default=-1)
+        # Iterations are counted in parts of a nanosecond, between two tokens is a whole number of them.
+        assert abs(ns(columns["max_itl_s"][row]) - max(gaps[-1], default=-1)) <= 1
     values, counts = np.unique(np.concatenate(gaps), return_counts=True)
     totals = results.record.totals
     assert np.array_equal(ns(totals.itl_values_s), values)

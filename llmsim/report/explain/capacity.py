@@ -1,9 +1,9 @@
 """What a replica can serve: latencies when it is idle, throughput when it is full, and how many a load needs."""
 
-from llmsim.closed_form import decodes, prompts, saturated
+from llmsim.closed_form import Line, decodes, prompts, saturated
 from llmsim.deployment import Deployment, batch_defaults
 from llmsim.deployment.memory import fullest_rank
-from llmsim.report.explain.lines import Line, Section
+from llmsim.report.explain.lines import Section
 from llmsim.report.explain.phases import Priced
 
 

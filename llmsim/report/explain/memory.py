@@ -1,12 +1,13 @@
 """Where the memory goes: weights, overheads, the KV pool, and what would make a model fit that does not."""
 
+from llmsim.closed_form import Line
 from llmsim.deployment import Deployment, MemoryLedger, batch_defaults, layout
 from llmsim.deployment.memory import concurrency, fullest_rank, mixes_windows
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
 from llmsim.model import dtype_bytes
-from llmsim.report.explain.lines import Line, Section
+from llmsim.report.explain.lines import Section
 
 
 def memory_section(deployment: Deployment, tokens_per_request: int) -> Section:

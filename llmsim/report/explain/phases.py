@@ -1,37 +1,17 @@
 """Prefill and decode: work, where the roofline bends, and the time with what it is spent on."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import numpy as np
-
-from llmsim.closed_form import EnvelopeCost, decodes, prompts
-from llmsim.cost import Account, AnalyticCost, Batch, CostModel
+from llmsim.closed_form import EnvelopeCost, Line, Spent, decodes, prompts, spent
+from llmsim.cost import AnalyticCost, Batch, CostModel
 from llmsim.cost.analytic import AnalyticModel
 from llmsim.deployment import Deployment, layout
-from llmsim.report.explain.lines import Column, Line, Section, Table
+from llmsim.report.explain.lines import Column, Section, Table
 from llmsim.units import format_duration
 
 PROMPTS = (128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 BATCHES = (1, 8, 32, 64, 128, 256, 512, 1024)
 CONTEXTS = (512, 2048, 8192, 32768)
-
-
-class Spent(NamedTuple):
-    """What one iteration does and spends, as an ``Account`` of numbers."""
-
-    flop: float
-    hbm_bytes: float
-    link_bytes: float
-    compute_s: float
-    hbm_s: float
-    link_s: float
-    overhead_s: float
-
-    @classmethod
-    def of(cls, account: Account) -> "Spent":
-        """An account of one iteration."""
-        return cls(*(float(column[0]) for column in account))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +31,7 @@ class Priced:
 
     def spent(self, batch: Batch) -> Spent:
         """What one iteration does."""
-        return _spent(self.cost, batch)
+        return spent(self.cost, batch)
 
 
 def prefill_section(priced: Priced, prompt_tokens: int) -> Section:
@@ -86,7 +66,7 @@ def decode_section(priced: Priced, sequences: int, context: int, drafted: int = 
 def _work(priced: Priced, batch: Batch) -> list[Line]:
     """FLOPs and bytes that a GPU cannot avoid, and what they need at least."""
     deployment = priced.deployment
-    least = _spent(AnalyticCost(ideal=True).start(deployment), batch)
+    least = spent(AnalyticCost(ideal=True).start(deployment), batch)
     gpus = deployment.tensor_parallel_size * deployment.pipeline_parallel_size
     flop, flop_terms = _flop(deployment, batch)
     kv, kv_terms = _kv(deployment, batch)
@@ -186,7 +166,7 @@ def _expanded_bytes(deployment: Deployment) -> float:
     """Of MLA's prefill: latent vectors and expanded keys and values, a token and layer."""
     batch = prompts(1, 2)
     once, twice = (
-        _spent(AnalyticCost(ideal=True).start(deployment), batch._replace(prefill_context_tokens=tokens)).hbm_bytes
+        spent(AnalyticCost(ideal=True).start(deployment), batch._replace(prefill_context_tokens=tokens)).hbm_bytes
         for tokens in (0, 1)
     )
     return (twice - once) * deployment.pipeline_parallel_size / deployment.model.num_hidden_layers
@@ -340,7 +320,3 @@ def _difference(priced: Priced, batch: Batch) -> str:
         f"{', '.join(sides)}. It counts activations in memory, every launch and exchange, and the host; the envelope "
         "has two shares for all of them."
     )
-
-
-def _spent(cost: CostModel, batch: Batch) -> Spent:
-    return Spent.of(cost.account(Batch(*(np.array([field]) for field in batch))))

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from textwrap import wrap
 
+from llmsim.closed_form import Line
 from llmsim.report.explain.explanation import Explanation
-from llmsim.report.explain.lines import Line, Section, Table
-from llmsim.units import format_bytes, format_count, format_duration
+from llmsim.report.explain.lines import Section, Table
+from llmsim.units import format_bytes, format_count, format_duration, format_percent
 
 WIDTH = 80
 LABEL_WIDTH = 40
@@ -34,7 +35,9 @@ def format_value(value: float | str | None, unit: str) -> str:
         case "1/s":
             return f"{value:,.3g} /s" if value < 1000 else f"{value:,.0f} /s"
         case "USD":
-            return f"${value:.3g}"
+            return f"${value:.3g}" if value < 1000 else f"${value:,.0f}"
+        case "share":
+            return format_percent(value)
         case "FLOP/byte":
             return f"{value:,.3g} {unit}"
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
@@ -43,7 +46,7 @@ def format_value(value: float | str | None, unit: str) -> str:
 def _section(section: Section) -> Iterator[str]:
     yield section.title
     for line in section.lines:
-        yield from _line(line)
+        yield from line_text(line)
     for table in section.tables:
         yield ""
         yield from _table(table)
@@ -52,7 +55,8 @@ def _section(section: Section) -> Iterator[str]:
         yield _wrapped(note)
 
 
-def _line(line: Line) -> Iterator[str]:
+def line_text(line: Line) -> Iterator[str]:
+    """A figure, and below it its formula twice: with names and with numbers."""
     value = ("no", "yes")[int(line.value)] if line.key == "fits" else format_value(line.value, line.unit)
     yield f"  {line.label:<{LABEL_WIDTH}}{value:>20}"
     if line.formula:

@@ -26,13 +26,16 @@ class ColumnMapping:
     time_unit: Literal["s", "ms", "us", "ns", "iso"] = "s"
     """Unit of a number on any clock; iso: a date and time like 2023-11-16 18:15:46.68."""
     prompt_tokens: str = Field(min_length=1)
+    """Length of the prompt."""
     output_tokens: str = Field(min_length=1)
+    """Length of the answer."""
     session: str | None = None
     """What is the same in all requests of a conversation: each waits for the end of the one before. Not the user,
     who may have several at once."""
     cached_tokens: str | None = None
     """How many prompt tokens were cached: so many are shared with an earlier request of the session or model."""
     max_tokens: str | None = None
+    """Limit on the answer that the request carried."""
     priority: str | None = None
     """Smaller is more important."""
     model: str | None = None
