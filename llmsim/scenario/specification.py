@@ -78,6 +78,10 @@ class Pool:
     """Replaces the computed number of KV blocks; memory is then not checked."""
     enforce_eager: bool = False
     """No CUDA graphs: the host launches every kernel."""
+    engine_version: str = Field(default="0.33", pattern=r"^\d+\.\d+")
+    """Release of vLLM whose memory overheads, sampler and host times to assume."""
+    sampling: Literal["greedy", "top_p"] = "greedy"
+    """How tokens are chosen: the likeliest one, or at random among the likeliest (top_p; top-k costs the same)."""
     cost: AnyCost = AnalyticCost()
     """How long an iteration takes."""
     engine: EngineSpec = EngineSpec()
