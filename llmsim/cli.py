@@ -83,6 +83,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder to save the result and its report to.")] = None,
     report: Annotated[Path | None, typer.Option(help="HTML file to write the report to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    measured: Annotated[
+        Path | None, typer.Option(help="Table of requests as a server answered them, for the report to show beside.")
+    ] = None,
     replications: Annotated[
         int, typer.Option(min=1, help="Seeds to run, each figure then with its 95 % interval.")
     ] = 1,
@@ -91,10 +94,12 @@ def run(
     """Simulate a scenario and print its figures."""
     from llmsim.scenario import load_scenario
 
+    if measured is not None and out is None and report is None:
+        raise ScenarioError("--measured is shown in the report; add --report FILE or --out FOLDER")
     given = load_scenario(scenario, settings or ())
     if replications > 1:
-        if out is not None or report is not None:
-            raise ScenarioError("--out and --report are of one run; leave them out with --replications")
+        if out is not None or report is not None or measured is not None:
+            raise ScenarioError("--out, --report and --measured are of one run; leave them out with --replications")
         print_replications(given, replications, jobs, as_json)
         return
 
@@ -106,7 +111,7 @@ def run(
         results.save(out)
     for path in (report, out and out / "report.html"):
         if path is not None:
-            _report(results, path)
+            _report(results, path, measured)
     if as_json:
         _print_json(results.summary())
     else:
@@ -121,11 +126,14 @@ def run(
 def report(
     folder: Annotated[Path, typer.Argument(help="Result folder that run --out wrote.")],
     out: Annotated[Path | None, typer.Option(help="HTML file; by default report.html in the folder.")] = None,
+    measured: Annotated[
+        Path | None, typer.Option(help="Table of requests as a server answered them, to show beside the run.")
+    ] = None,
 ) -> None:
     """Write the HTML report of a saved result."""
     from llmsim.results.results import load_results
 
-    _report(load_results(folder), out or folder / "report.html")
+    _report(load_results(folder), out or folder / "report.html", measured)
 
 
 @app.command()
@@ -253,10 +261,10 @@ add_commands(app)
 app.command()(ask)
 
 
-def _report(results: "Results", path: Path) -> None:
+def _report(results: "Results", path: Path, measured: Path | None = None) -> None:
     from llmsim.report.html import write_report
 
-    write_report(results, path)
+    write_report(results, path, measured)
     print(f"Report: {path}", file=sys.stderr)
 
 

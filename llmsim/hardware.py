@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from llmsim import catalog
 from llmsim.errors import ScenarioError
@@ -75,6 +75,10 @@ class EfficiencySpec:
     moe_compute: dict[str, Share]
     moe_hbm: dict[str, Share]
     moe_launch_s: dict[str, NonNegativeFloat]
+    decode_attention_blocks: NonNegativeInt = 0
+    """Blocks of threads that run at once where decode attention gives each sequence and KV head to one block from
+    beginning to end (FlashAttention-2, which vLLM uses on all but Hopper and data-centre Blackwell): one a
+    multiprocessor. Those of the longest contexts then run on alone. 0: contexts are divided evenly."""
     gemm_sustained: dict[str, Share] = Field(default_factory=dict)
     """What is left of ``gemm_compute`` for the tokens beyond the first thousands of a product, when power limits the
     clock; a dtype that is absent keeps all."""

@@ -134,6 +134,8 @@ def _pool_facts(pool: Pool) -> dict[str, Any]:
         "name": pool.name,
         "model": deployment.model.name,
         "accelerator": pool.accelerator.name,
+        "weight_dtype": deployment.weight_dtype,
+        "experts": deployment.model.moe is not None,
         "replicas": pool.replicas,
         "tensor_parallel_size": pool.tensor_parallel_size,
         "pipeline_parallel_size": pool.pipeline_parallel_size,

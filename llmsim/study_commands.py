@@ -126,7 +126,8 @@ def plan(
 
     if (rate is None) == (daily_users is None):
         raise ScenarioError("give either --rate or --daily-users")
-    traffic = Traffic.of_users(daily_users or 0.0, requests_per_user, peak_to_average)
+    users = Traffic.of_users(daily_users or 0.0, requests_per_user, peak_to_average)
+    traffic = users if rate is None else Traffic(rate, rate / peak_to_average)
     choices = Choices(
         accelerators=_listed(accelerators),
         tensor_parallel_sizes=_listed(tensor_parallel_sizes),
@@ -135,15 +136,8 @@ def plan(
         max_num_seqs=_listed(max_num_seqs),
         enable_expert_parallel=(False, True) if expert_parallel else (False,),
     )
-    found = search(
-        load_scenario(scenario, settings or ()),
-        Traffic(rate, rate / peak_to_average) if rate is not None else traffic,
-        choices,
-        headroom=headroom,
-        searched=searched,
-        jobs=jobs,
-        progress=_progress(),
-    )
+    given = load_scenario(scenario, settings or ())
+    found = search(given, traffic, choices, headroom=headroom, searched=searched, jobs=jobs, progress=_progress())
     _show_plan(found, report, as_json)
 
 

@@ -59,5 +59,5 @@ def format_percent(share: float) -> str:
 
 
 def format_usd(amount: float) -> str:
-    """US dollars: ``1234.5`` is ``$1,234.50``, ``0.0123`` is ``$0.0123``."""
-    return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"
+    """US dollars: ``12345.6`` is ``$12,346``, ``1234.5`` is ``$1,234.50``, ``0.0123`` is ``$0.0123``."""
+    return f"${amount:,.0f}" if amount >= 10_000 else f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3g}"

@@ -7,6 +7,9 @@ import pytest
 
 import llmsim
 from llmsim.cli import main
+from llmsim.engine.settings import EngineSpec
+from llmsim.engine.vllm import VllmScheduler
+from tests.own_policies import REQUESTS, own_scenario
 
 GPU = """
     # 400 TFLOPS bfloat16 (800 with sparsity), 1.6 TB/s, 48 GB of which the driver reports 44 GiB, PCIe Gen5
@@ -77,3 +80,22 @@ def test_a_file_that_is_wrong_is_named_with_the_key(scenario: Path, capsys: pyte
     told = capsys.readouterr().err
     assert "my-gpu.toml: fp16_flop_per_s = 400" in told
     assert "config.json: vocab_size is missing" in told
+
+
+def test_policies_may_be_objects_of_any_class() -> None:
+    results = llmsim.simulate(own_scenario())
+    assert results.figures()["requests"]["finished"] == REQUESTS
+    assert set(results.requests["replica"]) == {0, 1}
+    assert results.figures()["tpot_s"]["mean"] == pytest.approx(0.02)
+    assert '"router": "tests.own_policies.AtRandom"' in results.facts.scenario_text
+
+
+def test_a_scheduler_may_be_an_object_of_any_class() -> None:
+    class OneAtATime:
+        """vLLM's with one slot."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(VllmScheduler(max_num_seqs=1), name)
+
+    scenario = own_scenario().with_settings({"pools.engine": EngineSpec(scheduler=OneAtATime())})
+    assert llmsim.simulate(scenario).figures()["running"]["max"] == 2, "one on each replica"

@@ -172,7 +172,7 @@ def test_an_accelerator_without_a_fit_says_whose_it_borrows(name: str) -> None:
     efficiency = load_accelerator(name).efficiency
     lender = load_accelerator(str(efficiency.borrowed_from)).efficiency
     assert lender.borrowed_from is None
-    assert efficiency.gemm_compute == lender.gemm_compute
+    assert efficiency.prefill_attention_compute == lender.prefill_attention_compute
     assert efficiency.source.startswith(f"Borrowed from {efficiency.borrowed_from}: ")
 
 

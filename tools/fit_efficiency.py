@@ -28,8 +28,9 @@ from tools.kernel_work import Array, exchanges, kernels, neutral, work
 CATALOGUE = Path(__file__).parent.parent / "llmsim" / "catalog" / "accelerators"
 STREAMED_HBM = 0.8
 """Share of HBM bandwidth of norms and activations, assumed; where measured products of the chip reach more, that."""
-TILE_ROWS = (1, 64, 128, 256)
-"""Tiles of products to choose from."""
+TILE_ROWS = (128, 256)
+"""Tiles of products to choose from, in tokens. That real products come in tiles the tables hardly show: their counts of
+tokens are powers of two, and interpolated between."""
 EXPERTS_FP8 = 0.75
 """Compute share of fp8 experts over that of 16-bit ones: assumed, no rows."""
 

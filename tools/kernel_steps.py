@@ -52,7 +52,7 @@ def read_steps(path: Path, backend: str = "vllm") -> pd.DataFrame:
 
 
 def deployment_of(row: Any, accelerator: AcceleratorSpec) -> Deployment:
-    """The deployment of a row, without host time and CUDA graphs."""
+    """The deployment of a row, without host time and CUDA graphs, its contexts being all alike."""
     model = _model(row)
     kernels_only = replace(
         accelerator.efficiency,
@@ -60,6 +60,7 @@ def deployment_of(row: Any, accelerator: AcceleratorSpec) -> Deployment:
         host_sequence_s=0.0,
         host_prefill_iteration_s=0.0,
         host_eager_layer_s=0.0,
+        decode_attention_blocks=0,
     )
     return Deployment(
         model=replace(model, fp8_block_scales=row.gemm_quant == "fp8_block"),

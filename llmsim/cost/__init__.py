@@ -10,11 +10,11 @@ from typing import Annotated
 from pydantic import Field
 
 from llmsim.cost.analytic import AnalyticCost
-from llmsim.cost.base import Account, Batch, CostModel, Step
+from llmsim.cost.base import Account, Batch, Cost, CostModel, Step
 from llmsim.cost.linear import LinearCost
 from llmsim.cost.table import TableCost
 
 CostSpec = Annotated[AnalyticCost | LinearCost | TableCost, Field(discriminator="kind")]
 """Every cost model a scenario file can name."""
 
-__all__ = ["Account", "AnalyticCost", "Batch", "CostModel", "CostSpec", "LinearCost", "Step", "TableCost"]
+__all__ = ["Account", "AnalyticCost", "Batch", "Cost", "CostModel", "CostSpec", "LinearCost", "Step", "TableCost"]

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from llmsim.deployment import Deployment
+
 Floats = NDArray[np.float64]
 
 
@@ -81,4 +83,12 @@ class CostModel(Protocol):
 
     def account(self, batches: Batch) -> Account:
         """What ``k`` iterations did: each field of ``batches`` is an array of shape ``(k,)``."""
+        ...
+
+
+class Cost(Protocol):
+    """What a pool's ``cost`` is: a specification of one of the kinds, or from Python any object with this method."""
+
+    def start(self, deployment: Deployment) -> CostModel:
+        """The cost model of one engine."""
         ...

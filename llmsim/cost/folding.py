@@ -164,5 +164,6 @@ def _root(kernel: Operator, layers: float, sequences: int) -> _Root:
         else:
             context = Batch._fields.index(name)
             side[0] += seconds_each
-    (c1, c0), (m1, m0) = compute, memory
+    tail = float(kernel.tail(sequences))
+    (c1, c0), (m1, m0) = compute, [tail * side for side in memory]
     return _Root(context, c1 * c1 + m1 * m1, 2 * (c1 * c0 + m1 * m0), c0 * c0 + m0 * m0)

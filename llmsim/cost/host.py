@@ -6,10 +6,15 @@ from typing import Any
 import numpy as np
 
 from llmsim.deployment import Deployment
+from llmsim.deployment.overheads import V1_SINCE, vllm_version
 
 CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 """Token counts of the CUDA graphs that vLLM captures, up to 512 or twice max_num_seqs (vLLM 0.33,
 ``config/vllm.py``, ``_set_cudagraph_sizes``)."""
+
+V0_SEQUENCE_S = 100e-6
+"""Host time for each sequence of an iteration in vLLM's V0 engine, for which the accelerator waits: what follows an
+iteration took 3.4 ms for 32 sequences and 0.2 ms for one (vllm-project/vllm, issue 6913)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +34,11 @@ class Host:
         """The host of a deployment."""
         efficiency, eager = deployment.accelerator.efficiency, deployment.enforce_eager
         synchronous_s = 0.0 if deployment.async_scheduling else efficiency.host_synchronous_s
+        v0_s = V0_SEQUENCE_S if vllm_version(deployment) < V1_SINCE else 0.0
         largest = 2 * (deployment.max_num_seqs or CAPTURED[-1])
         return cls(
             efficiency.host_iteration_s + synchronous_s,
-            efficiency.host_sequence_s,
+            efficiency.host_sequence_s + v0_s,
             efficiency.host_prefill_iteration_s,
             efficiency.host_eager_layer_s if eager else 0.0,
             () if eager else tuple(size for size in CAPTURED if size <= largest),

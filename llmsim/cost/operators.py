@@ -22,6 +22,11 @@ SUSTAINED_FROM = 4096
 """Tokens: a product of more of them runs long enough for the chip to lower its clock to what its power allows. In the
 operator tables of H100, H200 and B200 (aiconfigurator-core 0.12.0) the share of peak falls between 2,048 and 8,192."""
 
+TAIL = 0.8
+"""How long, in times of reading a mean row, few rows read on after the others, where each waits for a free place: 1.4
+for lengths that vary by half (lognormal), 0.6 for equal ones, which the efficiencies contain (list scheduling,
+simulated)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
@@ -59,6 +64,13 @@ class Operator:
     sustained: float = 1.0
     tile_rows: int = 1
     """Units of work come in tiles of so many, when there are more than fill one."""
+    at_once: float = 0.0
+    """Rows that are read at once, each from beginning to end, so that the longest read on alone; 0: the reading is
+    divided evenly, however long each is."""
+
+    def tail(self, rows: Any) -> Any:
+        """How many times as long reading takes as if all rows were equally long."""
+        return 1 + TAIL * np.minimum(self.at_once / rows, 1.0)
 
     def account(self, statistics: Statistics) -> Account:
         """What ``k`` iterations spend on it, from arrays of shape ``(k,)``; the time goes to its larger
@@ -71,6 +83,8 @@ class Operator:
         slowed = tiled + np.maximum(tiled - SUSTAINED_FROM, 0) * (1 / self.sustained - 1)
         compute = (slowed * (self.flop + self.tile_flop) + units * self.padding_flop) * runs / self.flop_per_s
         memory = hbm_bytes / self.bytes_per_s
+        if self.at_once:
+            memory = memory * self.tail(np.maximum(rows, 1))
         seconds = np.sqrt(compute * compute + memory * memory)
         zero = np.zeros(rows.shape)
         return Account(

@@ -55,7 +55,9 @@ class Deployment:
     engine: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"
     """Whose rules size the KV pool."""
     engine_version: str = Field("0.33", pattern=r"^\d+\.\d+")
-    """Version of vLLM whose memory overheads to assume."""
+    """Version of vLLM whose memory overheads, sampler and host times to assume."""
+    sampling: Literal["greedy", "top_p"] = "greedy"
+    """How tokens are chosen. top_p: at random among the likeliest; top-k costs the same."""
     mem_fraction_static: float | None = Field(None, gt=0, le=1)
     """SGLang: share of memory for weights and KV; None: its default."""
     free_gpu_memory_fraction: float = Field(0.9, gt=0, le=1)

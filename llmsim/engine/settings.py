@@ -1,15 +1,16 @@
 """What a user sets of an engine, by vLLM's argument names: the scheduler, and its KV memory."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from llmsim.engine.orca import OrcaScheduler
+from llmsim.engine.policy import Scheduler
 from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
-from llmsim.specification import specification
+from llmsim.specification import or_any_with, specification
 
 
 def _vllm_unless_said(given: Any) -> Any:
@@ -23,12 +24,18 @@ SchedulerSpec = Annotated[
 ]
 """Every scheduler a scenario file can name; without a kind it is vLLM's."""
 
+if TYPE_CHECKING:
+    AnyScheduler = Scheduler
+else:
+    AnyScheduler = Annotated[SchedulerSpec, or_any_with("resolve")]
+    """A scheduler of one of the kinds; from Python any ``Scheduler``."""
+
 
 @specification
 class EngineSpec:
     """One engine: its scheduler and its KV memory."""
 
-    scheduler: SchedulerSpec = VllmScheduler()
+    scheduler: AnyScheduler = VllmScheduler()
     """Who runs when."""
     enable_prefix_caching: bool = True
     """Keep the KV of prompts for later ones that begin alike."""

@@ -208,10 +208,6 @@ class EngineState:
 
     def _close_mixed(self, plan: Plan) -> None:
         """The same where not everyone decodes."""
-        if plan.prefills:
-            plan.sampled = tuple(s for s, _ in plan.prefills if s.computed == s.length)
-            for sequence in plan.sampled:
-                del self.partial[sequence]
         self._sum_up(plan)
         if delayed := self.clock.delayed:
             plan.rejoined = tuple(s for s in delayed if self.decodes_now(s) and s.joined == plan.iteration)
@@ -315,18 +311,23 @@ class EngineState:
         return sequence.offset + end, in_flight
 
     def _sum_up(self, plan: Plan) -> None:
+        """Sum up who computes what; prompts that are complete with it sample, and are partial no longer."""
         clock, window = self.clock, self.window
-        sequences = tokens = pairs = context = window_pairs = window_tokens = 0
+        tokens = pairs = context = window_pairs = window_tokens = 0
+        sampled = []
         for sequence, new in plan.prefills:
             full = sequence.computed
             prefix = full - new
-            sequences += 1
             tokens += new
             context += full
             pairs += (full * (full + 1) - prefix * (prefix + 1)) // 2
             if window is not None:
                 window_pairs += _window_pairs(prefix, full, window)
                 window_tokens += min(prefix, window - 1) + new
+            if full == sequence.prompt_tokens + sequence.emitted:
+                sampled.append(sequence)
+                del self.partial[sequence]
+        plan.sampled = tuple(sampled)
         decodes = clock.count - len(plan.delayed)
         decode_context, decode_window = clock.context(), clock.window_context()
         for sequence in plan.delayed:
@@ -335,13 +336,13 @@ class EngineState:
             decode_window -= later if window is None else min(later, window)
         plan.decodes = decodes
         plan.batch = Batch(
-            sequences,
+            len(plan.prefills),
             tokens,
             pairs,
             context,
             decodes,
             decode_context,
-            decodes + len(plan.sampled),
+            decodes + len(sampled),
             pairs if window is None else window_pairs,
             context if window is None else window_tokens,
             decode_window,

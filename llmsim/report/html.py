@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from llmsim.report import figures
+from llmsim.report.overlay_figures import cdf_overlay, load_overlay, percentile_errors
 from llmsim.report.page import PAGE, STYLE
 from llmsim.report.tables import (
     STATISTICS,
@@ -30,6 +31,7 @@ from llmsim.report.tables import (
 )
 from llmsim.report.verdict import judge
 from llmsim.results.results import Results
+from llmsim.validation.overlay import Overlay, beside
 
 MARKS = {"met": "✓", "missed": "✗", "none": "–"}
 
@@ -78,6 +80,13 @@ FIGURES: tuple[tuple[str, Callable[[Results], go.Figure], str, str], ...] = (
 )
 """Figures of the report: name in the page, function, title, how to read it."""
 
+OVERLAYS: tuple[tuple[str, Callable[[Overlay], go.Figure], str], ...] = (
+    ("measured-cdf", cdf_overlay, "Where the curves lie on each other, as many requests were as fast."),
+    ("measured-load", load_overlay, "A simulated server that is too fast has fewer requests in it."),
+    ("measured-errors", percentile_errors, "Above 0: simulated too slow."),
+)
+"""Figures of a measured server beside the run: name in the page, function, how to read it."""
+
 CONFIG = {
     "displaylogo": False,
     "responsive": True,
@@ -88,18 +97,26 @@ CONFIG = {
 """Plotly's own buttons, without the two that lead outside: its site, and the upload of a chart."""
 
 
-def write_report(results: Results, path: str | Path) -> Path:
-    """Write the report of a run to one HTML file and return its path; missing folders are made."""
+def write_report(results: Results, path: str | Path, measured: str | Path | None = None) -> Path:
+    """Write the report of a run to one HTML file and return its path; missing folders are made.
+
+    ``measured``: a table of requests as a real server answered them, which the report shows beside the run.
+
+    Raises:
+        ScenarioError: when ``measured`` is no such table, or the result kept no requests.
+    """
     path = Path(path)
+    overlay = None if measured is None else beside(results, Path(measured))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(report_page(results), encoding="utf-8", newline="\n")
+    path.write_text(report_page(results, overlay), encoding="utf-8", newline="\n")
     return path
 
 
-def report_page(results: Results) -> str:
+def report_page(results: Results, overlay: Overlay | None = None) -> str:
     """The report of a run as the text of an HTML page."""
     summary = results.summary()
     drawn = [(name, draw(results)) for name, draw, _, _ in FIGURES]
+    compared = [] if overlay is None else [(name, draw(overlay)) for name, draw, _ in OVERLAYS]
     body = [
         _header(results),
         _section("Key numbers", _tiles(results)),
@@ -109,6 +126,7 @@ def report_page(results: Results) -> str:
             "Throughput, use and cost",
             _cards(throughput_rows(summary), use_rows(summary) + cost_rows(summary)),
         ),
+        _overlay(overlay),
         *(_section(title, _figure(name, caption)) for name, _, title, caption in FIGURES),
         _notes(results.facts.notes),
         _memory(results.facts.pools),
@@ -119,7 +137,7 @@ def report_page(results: Results) -> str:
         style=STYLE,
         plotly=get_plotlyjs(),
         body="\n".join(part for part in body if part),
-        figures=script_json({name: json.loads(figure.to_json()) for name, figure in drawn}),
+        figures=script_json({name: json.loads(figure.to_json()) for name, figure in drawn + compared}),
         config=script_json(CONFIG),
     )
 
@@ -171,6 +189,13 @@ def _cards(*parts: Rows) -> str:
 
 def _figure(name: str, caption: str) -> str:
     return f'<figure><figcaption>{escape(caption)}</figcaption><div id="figure-{name}"></div></figure>'
+
+
+def _overlay(overlay: Overlay | None) -> str:
+    if overlay is None:
+        return ""
+    figures = "".join(_figure(name, caption) for name, _, caption in OVERLAYS)
+    return _section(f"Beside the measured requests of {overlay.name}", figures)
 
 
 def _notes(notes: list[str]) -> str:

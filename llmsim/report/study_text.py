@@ -14,7 +14,7 @@ from llmsim.results.statistics import Interval
 from llmsim.study.candidates import Loser
 from llmsim.study.capacities import Capacity
 from llmsim.study.comparing import Comparison
-from llmsim.study.planning import Plan
+from llmsim.study.planning import Plan, Swing
 from llmsim.study.replications import Replications
 from llmsim.units import format_duration
 
@@ -120,7 +120,13 @@ def plan_answers(found: Plan) -> list[str]:
         f"By the closed form {number(found.closed_form_gpus)} GPUs at peak, simulated "
         f"{best.replicas * best.candidate.gpus:,}. {found.difference}",
         found.margin,
+        "Its cost hangs most on " + ", then ".join(_swing_text(swing) for swing in found.tornado[:3]) + " a month.",
     ]
+
+
+def _swing_text(swing: Swing) -> str:
+    ends = sorted((swing.low_usd_per_month, swing.high_usd_per_month))
+    return f"{swing.assumption} ({' to '.join(money(end) for end in ends)})"
 
 
 def losers_table(found: Plan) -> "pd.DataFrame":

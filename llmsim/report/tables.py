@@ -7,6 +7,7 @@ from typing import Any
 from llmsim.results.record import RunFacts
 from llmsim.results.results import Results
 from llmsim.units import GIB, format_bytes, format_duration, format_percent, format_usd
+from llmsim.validation.stated import stated_sentence
 
 METRIC_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E", "queue": "Queue"}
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -114,6 +115,8 @@ def _pool_rows(pool: dict[str, Any], several: bool) -> Iterator[tuple[str, str]]
         yield "KV pool", f"{blocks:,} blocks{tokens} a replica"
     if "max_model_len" in pool:
         yield "max_model_len", f"{pool['max_model_len']:,} tokens"
+    if "weight_dtype" in pool:
+        yield "Known errors", stated_sentence(pool["accelerator"], pool["weight_dtype"], pool["experts"])
 
 
 def _workload(scenario_text: str) -> str:

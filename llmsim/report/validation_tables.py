@@ -69,7 +69,7 @@ def sentence(scored: Scored) -> str:
 def print_calibration(calibration: Calibration, console: Console) -> None:
     """Print what a calibration changed, and what it is worth."""
     console.print(
-        f"{calibration.points} measurements; median error {calibration.before:.1%} before, {calibration.after:.1%} "
+        f"{calibration.points} measurements; error {calibration.before:.1%} before, {calibration.after:.1%} "
         "after, on measurements left out of the fit"
     )
     for name, move in calibration.fitted.items():

@@ -65,6 +65,9 @@ class Measured:
     recomputed_tokens: int
     arrived: int
     """Requests that arrived in the window, as all that follow."""
+    first_arrival_s: float
+    last_arrival_s: float
+    """Infinite the other way round when none arrived."""
     finished: int
     good: int
     """Finished requests that each keep every limit of the SLO."""
@@ -82,10 +85,11 @@ class Measured:
 def summarise(record: RunRecord) -> dict[str, Any]:
     """The summary of a run: strict JSON (no NaN, no infinity), None where there is nothing to tell.
 
-    ``requests``, ``preemptions``, ``events`` and ``leaped_iterations`` count over the whole run, all else
-    over the measured window: latencies and rates over the requests that arrived in it, ``itl_s``,
-    ``kv_usage``, ``running``, ``waiting``, ``mfu``, ``mbu`` and ``bound`` over its time. MFU and MBU are
-    shares of what all GPUs could have done in the window, idle time included.
+    ``requests``, ``preemptions``, ``events`` and ``leaped_iterations`` count over the whole run, all else over the
+    measured window: latencies and rates over the requests that arrived in it, ``itl_s``, ``kv_usage``, ``running``,
+    ``waiting``, ``mfu``, ``mbu`` and ``bound`` over its time. MFU and MBU are shares of what all GPUs could have done
+    in the window, idle time included. ``offered_request_rate_per_s`` counts the gaps between the first and the last
+    arrival, not the time in which the last ones are served; None with less than two moments of arrival.
     """
     return summarise_measured(
         record.facts,
@@ -132,6 +136,8 @@ def measure(requests: Columns, window_start_s: float, window_end_s: float, slo: 
         preemptions=int(requests["preemptions"].sum()),
         recomputed_tokens=int(requests["recomputed_tokens"].sum()),
         arrived=len(measured["arrival_s"]),
+        first_arrival_s=float(np.min(measured["arrival_s"], initial=np.inf)),
+        last_arrival_s=float(np.max(measured["arrival_s"], initial=-np.inf)),
         finished=len(finished["arrival_s"]),
         good=int(np.count_nonzero(within_slo(slo, finished))),
         output_tokens=int(measured["output_tokens"].sum()),
@@ -144,8 +150,10 @@ def measure(requests: Columns, window_start_s: float, window_end_s: float, slo: 
 
 def add_up(sums: Measured, block: Measured) -> Measured:
     """The counts of two blocks of requests together; the samples of the first."""
-    counts = [field.name for field in fields(Measured) if field.name not in ("outcomes", "samples")]
+    counts = [field.name for field in fields(Measured) if field.type is int]
     added = {name: getattr(sums, name) + getattr(block, name) for name in counts}
+    added["first_arrival_s"] = min(sums.first_arrival_s, block.first_arrival_s)
+    added["last_arrival_s"] = max(sums.last_arrival_s, block.last_arrival_s)
     outcomes = {name: count + block.outcomes[name] for name, count in sums.outcomes.items()}
     return replace(sums, outcomes=outcomes, **added)
 
@@ -249,13 +257,14 @@ def _sample(values: Floats) -> Sample:
 def _rates(measured: Measured, facts: RunFacts) -> dict[str, float | None]:
     """Per second of the window, and what a token cost."""
     duration_s = facts.window_end_s - facts.window_start_s
+    span_s = measured.last_arrival_s - measured.first_arrival_s
     good = measured.good if facts.slo else None
     tokens = measured.output_tokens
     cost = None
     if facts.cost_usd_per_hour is not None and tokens:
         cost = facts.cost_usd_per_hour / 3600 * duration_s / tokens * 1e6
     return {
-        "offered_request_rate_per_s": _ratio(measured.arrived, duration_s),
+        "offered_request_rate_per_s": (measured.arrived - 1) / span_s if span_s > 0 else None,
         "request_throughput_per_s": _ratio(measured.finished, duration_s),
         "output_throughput_tokens_per_s": _ratio(tokens, duration_s),
         "total_throughput_tokens_per_s": _ratio(measured.prefilled_tokens + tokens, duration_s),

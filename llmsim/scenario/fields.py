@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -10,15 +10,18 @@ from pydantic import (
     PositiveFloat,
     ValidationInfo,
     WithJsonSchema,
-    WrapValidator,
 )
 
 from llmsim.catalog import entry, suggestion
-from llmsim.cluster.router import RouterSpec
-from llmsim.cost import CostSpec
+from llmsim.cluster.router import Router, RouterSpec
+from llmsim.cost import Cost, CostSpec
 from llmsim.hardware import AcceleratorSpec, load_accelerator
 from llmsim.model import ModelSpec, load_model
-from llmsim.workload import PresetWorkload, WorkloadSpec
+from llmsim.specification import or_any_with
+
+if TYPE_CHECKING:
+    from llmsim.specification import Given
+from llmsim.workload import PresetWorkload, Workload, WorkloadSpec
 
 SLO_KEYS = tuple(
     f"{metric}_{statistic}_s"
@@ -38,13 +41,6 @@ def _found_by(load: Callable[[str, Path | None], Any]) -> BeforeValidator:
 def _folder(info: ValidationInfo) -> Path | None:
     """Where relative paths start: the folder of the scenario file; None: the working directory."""
     return info.context["folder"] if info.context else None
-
-
-def _or_any_with(method: str) -> WrapValidator:
-    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
-        return value if callable(getattr(value, method, None)) else validate(value)
-
-    return WrapValidator(check)
 
 
 def _with_source(workload: Any, info: ValidationInfo) -> Any:
@@ -72,20 +68,30 @@ def _sorted(limits: dict[str, float]) -> dict[str, float]:
     return dict(sorted(limits.items()))
 
 
-Model = Annotated[ModelSpec, _found_by(load_model), WithJsonSchema({"type": "string"})]
-"""A model: from a file its catalogue name or a path to a config.json, from Python also the specification."""
+ABSENT: Any = None
+"""The default of a field that may be left out, where type checkers would have its declared type."""
 
-Accelerator = Annotated[AcceleratorSpec, _found_by(load_accelerator), WithJsonSchema({"type": "string"})]
-"""An accelerator: from a file its catalogue name or a path to a .toml, from Python also the specification."""
+if TYPE_CHECKING:
+    Model = Given[ModelSpec | None, ModelSpec | str | Path | None]
+    Accelerator = Given[AcceleratorSpec, AcceleratorSpec | str | Path]
+    AnyRouter = Router
+    AnyCost = Cost
+    AnyWorkload = Workload
+else:
+    Model = Annotated[ModelSpec, _found_by(load_model), WithJsonSchema({"type": "string"})] | None
+    """A model: from a file its catalogue name or a path to a config.json, from Python also the specification."""
 
-AnyRouter = Annotated[RouterSpec, _or_any_with("start")]
-"""A router of one of the kinds; from Python any object with the ``Router`` protocol's method."""
+    Accelerator = Annotated[AcceleratorSpec, _found_by(load_accelerator), WithJsonSchema({"type": "string"})]
+    """An accelerator: from a file its catalogue name or a path to a .toml, from Python also the specification."""
 
-AnyCost = Annotated[CostSpec, _or_any_with("start"), AfterValidator(_with_source)]
-"""A cost of one of the kinds; from Python any object with ``start(deployment) -> CostModel``."""
+    AnyRouter = Annotated[RouterSpec, or_any_with("start")]
+    """A router of one of the kinds; from Python any ``Router``."""
 
-AnyWorkload = Annotated[WorkloadSpec, _or_any_with("generate"), AfterValidator(_with_source)]
-"""A workload of one of the kinds; from Python any object with ``generate(seed) -> RequestTable``."""
+    AnyCost = Annotated[CostSpec, or_any_with("start"), AfterValidator(_with_source)]
+    """A cost of one of the kinds; from Python any ``Cost``."""
+
+    AnyWorkload = Annotated[WorkloadSpec, or_any_with("generate"), AfterValidator(_with_source)]
+    """A workload of one of the kinds; from Python any ``Workload``."""
 
 Slo = Annotated[
     dict[Annotated[str, AfterValidator(_known_limit)], PositiveFloat],

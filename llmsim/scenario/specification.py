@@ -5,10 +5,10 @@ model="llama-3.1-8b", pools=[Pool(name="chat", accelerator="h100-sxm")], workloa
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -30,9 +30,12 @@ from llmsim.engine.settings import EngineSpec
 from llmsim.errors import ScenarioError
 from llmsim.faults import Schema, explain
 from llmsim.model import Dtype
-from llmsim.scenario.fields import Accelerator, AnyCost, AnyRouter, AnyWorkload, Model, Slo
+from llmsim.scenario.fields import ABSENT, Accelerator, AnyCost, AnyRouter, AnyWorkload, Model, Slo
 from llmsim.scenario.settings import apply_settings
 from llmsim.specification import specification
+
+if TYPE_CHECKING:
+    from llmsim.specification import Given
 
 
 @specification
@@ -56,7 +59,7 @@ class Pool:
     """Only 1 is simulated."""
     enable_expert_parallel: bool = False
     """Divide the experts over the tensor parallel GPUs instead of cutting each into slices."""
-    model: Model | None = None
+    model: Model = ABSENT
     """Catalogue name, or a path to a config.json; absent: the scenario's."""
     dtype: Dtype | None = None
     """Of activations and unquantized weights; absent: the model's."""
@@ -75,6 +78,10 @@ class Pool:
     """Replaces the computed number of KV blocks; memory is then not checked."""
     enforce_eager: bool = False
     """No CUDA graphs: the host launches every kernel."""
+    engine_version: str = Field(default="0.33", pattern=r"^\d+\.\d+")
+    """Release of vLLM whose memory overheads, sampler and host times to assume."""
+    sampling: Literal["greedy", "top_p"] = "greedy"
+    """How tokens are chosen: the likeliest one, or at random among the likeliest (top_p; top-k costs the same)."""
     cost: AnyCost = AnalyticCost()
     """How long an iteration takes."""
     engine: EngineSpec = EngineSpec()
@@ -109,6 +116,12 @@ class Pool:
         )
 
 
+if TYPE_CHECKING:
+    Pools = Given[tuple[Pool, ...], Sequence[Pool]]
+else:
+    Pools = tuple[Pool, ...]
+
+
 @specification
 class Run:
     """How long to simulate, and what to keep of it."""
@@ -135,13 +148,13 @@ class Scenario:
 
     name: str = Field(min_length=1)
     """What the scenario is, in a few words."""
-    model: Model | None = Field(default=None)  # pydantic checks fields with Field first: pools need this one
+    model: Model = Field(default=ABSENT)  # pydantic checks fields with Field first: pools need this one
     """Catalogue name, or a path to a config.json, of every pool that does not name its own."""
     seed: NonNegativeInt = 0
     """The same seed gives the same result, to the byte."""
     router: AnyRouter = LeastOutstanding()
     """Which replica serves a request."""
-    pools: tuple[Pool, ...] = Field(min_length=1)
+    pools: Pools = Field(min_length=1)
     """The engines that serve."""
     workload: AnyWorkload
     """The requests that come."""

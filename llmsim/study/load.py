@@ -11,7 +11,7 @@ from llmsim.deployment import batch_defaults
 from llmsim.errors import ScenarioError
 from llmsim.scenario import Pool, Scenario
 from llmsim.units import NS_PER_S
-from llmsim.workload import ClientsWorkload, PresetWorkload, RequestTable, TraceWorkload, WorkloadSpec
+from llmsim.workload import ClientsWorkload, PresetWorkload, RequestTable, TraceWorkload, Workload
 from llmsim.workload.lengths import Fixed
 
 
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 class FirstRequests:
     """The first rows of a workload: a shorter run of the same."""
 
-    workload: WorkloadSpec
+    workload: Workload
     share: float
 
     def generate(self, seed: int) -> RequestTable:

@@ -138,6 +138,8 @@ def _vllm(row: Row, stated: dict[str, str]) -> dict[str, Any]:
         "enable_prefix_caching": stated.get("prefix_caching") != "False",
         "async_scheduling": ahead and not eager,
         "enforce_eager": eager,
+        **({} if release is None else {"engine_version": f"{release[0]}.{release[1]}"}),
+        "sampling": "top_p" if "saturating" in row.get("load_kind", "") else "greedy",
         "num_gpu_blocks": int(blocks) // 16 if blocks.isdecimal() else None,
     }
 

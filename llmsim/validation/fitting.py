@@ -37,7 +37,7 @@ STEP = 0.1
 ROUNDS, SHARES, LEAST_MOVE = 3, (1.0, 0.5, 0.2, 0.0), 0.05
 """Of Gauss-Newton steps: how many, the shares of one that are tried, and the move that ends them."""
 WORTH = 0.9
-"""What must be left of the median error, by cross-validation, for a profile to be worth having."""
+"""What must be left of the error, by cross-validation, for a profile to be worth having."""
 MOST_LEFT = 0.25
 """Mean size of the logarithms, by cross-validation, beyond which measurements are not of what is simulated."""
 MOST_REQUESTS = 1500
@@ -119,6 +119,15 @@ class _Fit:
             self._known[key] = np.log(np.maximum(ratios, 1e-6))
         return self._known[key]
 
+    def typical(self, errors: Floats) -> float:
+        """The median size of the relative errors of each metric, averaged over metrics, from logarithms of ratios.
+
+        Not one median over all: below saturation any profile has the throughput right.
+        """
+        sizes = np.abs(np.expm1(errors))
+        metrics = np.array([fact.metric for fact in self.facts])
+        return float(np.mean([np.median(sizes[metrics == metric]) for metric in dict.fromkeys(metrics.tolist())]))
+
     def jacobian(self, units: Floats, chosen: Sequence[int]) -> Floats:
         """Derivatives of the errors by the chosen parameters, shape (facts, chosen)."""
         base = self.errors(units.tolist())
@@ -176,17 +185,17 @@ def _predicted(case: Case, accelerator: AcceleratorSpec) -> dict[str, float]:
 
 def _checked(fit: _Fit, path: Path) -> Calibration:
     """The fit on all facts, if it holds on facts left out."""
-    before = _median(fit.errors([0.0] * len(PARAMETERS)))
+    before = fit.typical(fit.errors([0.0] * len(PARAMETERS)))
     chosen = fit.identified()
     if not chosen:
         raise ScenarioError(f"{path}: identifies no parameter of {fit.accelerator.name}; measure at more loads")
     everything = range(len(fit.facts))
     units = fit.solve(everything, chosen)
     left_out = _cross_validated(fit, chosen)
-    after = _median(left_out)
+    after = fit.typical(left_out)
     if np.abs(left_out).mean() > MOST_LEFT or after > WORTH * before:
         raise ScenarioError(
-            f"{path}: not calibrated: on measurements left out of the fit the median error is {after:.1%}, with the "
+            f"{path}: not calibrated: on measurements left out of the fit the error is {after:.1%}, with the "
             f"catalogue's {fit.accelerator.name} {before:.1%}; what was measured is noise, or not what is simulated"
         )
     moves = {PARAMETERS[i].name: PARAMETERS[i].described(fit.accelerator.efficiency, units[i]) for i in chosen}
@@ -212,11 +221,6 @@ def _cross_validated(fit: _Fit, chosen: Sequence[int]) -> Floats:
         if inside:
             left_out[outside] = fit.errors(fit.solve(inside, chosen).tolist())[outside]
     return left_out
-
-
-def _median(errors: Floats) -> float:
-    """Median size of relative errors, from logarithms of ratios."""
-    return float(np.median(np.abs(np.expm1(errors))))
 
 
 def _named(fit: _Fit, units: Floats, error: float, path: Path) -> AcceleratorSpec:

@@ -22,15 +22,16 @@ SYSTEMS = {
 }
 """Names of systems that the catalogue's own do not resemble."""
 
-HOST = (
+NOT_OF_KERNELS = (
     "host_iteration_s",
     "host_sequence_s",
     "host_prefill_iteration_s",
     "host_synchronous_s",
     "host_eager_layer_s",
     "request_s",
+    "decode_attention_blocks",
 )
-"""Efficiency parameters that are time of the host."""
+"""Efficiency parameters that sums of kernels are without: time of the host, and contexts of unequal lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class Step:
     def _deployment(self, accelerator: AcceleratorSpec) -> Deployment:
         model = load_model(self.model)
         if self.kernels_only:
-            no_host: dict[str, Any] = dict.fromkeys(HOST, 0.0)
-            efficiency = replace(accelerator.efficiency, **no_host)
+            none: dict[str, Any] = dict.fromkeys(NOT_OF_KERNELS, 0)
+            efficiency = replace(accelerator.efficiency, **none)
             accelerator = replace(accelerator, efficiency=efficiency)
         layout: dict[str, Any] = {
             "tensor_parallel_size": self.tensor_parallel_size,

@@ -26,7 +26,7 @@ SHARED, QUESTIONS, PREFIXES = 128, 10, 10
 """Tokens of the shared prefixes, how many there are, and questions to each."""
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "v0_engine": {"scheduler": "vllm_v0"},
+    "v0_engine": {"scheduler": "vllm_v0", "engine_version": "0.7"},
     "batch_size": {"max_num_seqs": 192},
     "chunking_and_prefix_caching": {"enable_prefix_caching": True, "max_num_batched_tokens": 8192},
     "quantization": {"enable_prefix_caching": True, "max_num_batched_tokens": 8192},
@@ -82,6 +82,8 @@ def _case(row: Row, file: str) -> Served:
         max_num_batched_tokens=8192,
         max_model_len=512,
         async_scheduling=False,
+        engine_version="0.11",
+        sampling="top_p",
         enable_prefix_caching=False,
     )
     change = configuration.removeprefix("vllm").lstrip("+")

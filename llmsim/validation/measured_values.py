@@ -16,6 +16,10 @@ COLUMNS = ("metric", "value", "model", "hardware", "load_kind")
 
 PROMPT_TOKENS = 256
 """Where the length of prompts is not published: chat prompts of a few hundred tokens."""
+HISTORY_PROMPT_TOKENS = 450
+"""The same for ML.ENERGY 3.0, which asks each turn of a conversation of LM Arena with all that was said before
+(ml-energy/benchmark, ``mlenergy/llm/datasets.py``): half as many answers as there are questions, by judgement. Its 99 %
+quantiles of ITL, which prompts make, are met with it."""
 REQUESTS_PER_USER = 10
 """In a closed loop, as InferenceX sends for each of its users."""
 SERVER_S, WARM_UP_S = 180.0, 90.0
@@ -48,22 +52,24 @@ def read(rows: Sequence[Row], reading: Reading) -> None:
             reading.skip(skipped)
 
 
-Floors = dict[tuple[str, str, str], tuple[int, float]]
+Floors = dict[tuple[str, str, str, str], tuple[int, float]]
+FLOORS = ("decode_step_ms", "prefill_time_ms")
 
 
 def _floors(rows: Sequence[Row]) -> Floors:
-    """Host floors of engines without CUDA graphs, by source, model and hardware: the row that tells, and seconds.
+    """Least times of engines without CUDA graphs, by metric, source, model and hardware: the row that tells, and
+    seconds.
 
-    The row is the decode of one request with the shortest prompt on the most ranks: the least work for kernels.
+    The row is that of one request with the shortest prompt on the most ranks: the least work for kernels.
     """
-    found: dict[tuple[str, str, str], tuple[float, float, int, float]] = {}
+    found: dict[tuple[str, str, str, str], tuple[float, float, int, float]] = {}
     for index, row in enumerate(rows):
         try:
-            if not (row["metric"] == "decode_step_ms" and "2023" in row.get("engine_version", "")):
+            if not (row["metric"] in FLOORS and "2023" in row.get("engine_version", "")):
                 continue
             if required(row, "batch_size") > 1:
                 continue
-            key = (row.get("source_id", ""), row["model"], row["hardware"])
+            key = (row["metric"], row.get("source_id", ""), row["model"], row["hardware"])
             work = (-required(row, "tp"), required(row, "input_tokens"), index, required(row, "value") * 1e-3)
         except SkippedRowError:
             continue
@@ -97,7 +103,8 @@ def _fact(index: int, row: Row, floors: Floors) -> Fact:
 def _case(row: Row, floors: Floors, index: int) -> Case:
     kind = row["load_kind"].lower()
     outputs = required(row, "output_tokens")
-    prompts = number(row, "input_tokens") or PROMPT_TOKENS
+    unknown = HISTORY_PROMPT_TOKENS if kind.startswith("saturating") else PROMPT_TOKENS
+    prompts = number(row, "input_tokens") or unknown
     engine = engine_of(row, prompts + outputs)
     if kind.startswith("static batch"):
         return _static(row, engine, prompts, outputs, floors, index)
@@ -123,18 +130,29 @@ def _static(row: Row, engine: Engine, prompts: float, outputs: float, floors: Fl
     batch = round(required(row, "batch_size"))
     if engine.scheduler != "static" and engine.max_num_seqs is None and not engine.enforce_eager:
         return Served(replace(engine, in_engine=True), Load(batch, prompts, outputs))
-    key = (row.get("source_id", ""), row["model"], row["hardware"])
-    if engine.enforce_eager and key in floors:
-        teller, floor_s = floors[key]
-        if teller == index:
-            raise SkippedRowError(Reason.floor, f"{floor_s * 1e3:.1f} ms")
-        engine = replace(engine, eager_layer_s=floor_s / load_model(engine.model).num_hidden_layers)
+    if engine.enforce_eager:
+        engine = _with_floors(row, engine, floors, index)
     blocks = batch * (int(prompts + outputs) // 16 + 2) + 2
     longest = int(prompts + outputs) + 1
     if longest > load_model(engine.model).max_position_embeddings:
         engine = replace(engine, max_model_len=longest)
     engine = replace(engine, scheduler="static", max_num_seqs=batch, num_gpu_blocks=blocks, in_engine=True)
     return Served(engine, Load(batch, prompts, outputs))
+
+
+def _with_floors(row: Row, engine: Engine, floors: Floors, index: int) -> Engine:
+    """The engine with its host's times: of the launches of a layer, and what a prompt takes beyond them."""
+    decode, prefill = (
+        floors.get((metric, row.get("source_id", ""), row["model"], row["hardware"])) for metric in FLOORS
+    )
+    for teller, floor_s in filter(None, (decode, prefill)):
+        if teller == index:
+            raise SkippedRowError(Reason.floor, f"{floor_s * 1e3:.1f} ms")
+    if decode is None:
+        return engine
+    prompt_s = max(0.0, prefill[1] - decode[1]) if prefill else 0.0
+    layer_s = decode[1] / load_model(engine.model).num_hidden_layers
+    return replace(engine, eager_layer_s=layer_s, eager_prefill_s=prompt_s)
 
 
 def _backlog(row: Row, engine: Engine, prompts: float, outputs: float) -> Case:

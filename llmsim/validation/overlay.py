@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from llmsim.errors import ScenarioError
+from llmsim.results.results import Results
 from llmsim.validation import server_traces
 from llmsim.validation.facts import SkippedRowError
+from llmsim.validation.rows import Row
 from llmsim.validation.server_traces import Floats
 from llmsim.validation.tables import kind_of, read_rows
 
@@ -51,19 +53,49 @@ def overlay(path: Path) -> Overlay:
     Raises:
         ScenarioError: when the file is no such table, or its server cannot be simulated.
     """
-    rows = read_rows(path)
-    if kind_of(rows, path).name != server_traces.KIND:
-        raise ScenarioError(f"{path}: no table of requests; needs {', '.join(server_traces.COLUMNS)} and their times")
+    rows = _rows(path)
     try:
         case, measured = server_traces.case_of(rows, path), server_traces.observed(rows)
     except SkippedRowError as skipped:
         raise ScenarioError(f"{path}: cannot be simulated: {skipped.reason.value}: {skipped.detail}") from None
     simulated = case.run().requests
     both = np.array(case.answered) & (simulated.outcome == "finished").to_numpy()
-    start_s = measured.arrival_s.min()
-    for column in ("arrival_s", "first_token_s", "finish_s"):
-        measured[column] -= start_s
-    return Overlay(path.stem, measured[both], simulated[both])
+    return Overlay(path.stem, _from_zero(measured)[both], simulated[both])
+
+
+def beside(results: Results, path: Path) -> Overlay:
+    """A measured table of requests beside a run: of the same requests, or of others, compared as distributions.
+
+    Raises:
+        ScenarioError: when the file is no such table, or the result kept no requests.
+    """
+    rows = _rows(path)
+    try:
+        measured = server_traces.observed(rows)
+    except SkippedRowError as skipped:
+        raise ScenarioError(f"{path}: cannot be compared: {skipped.reason.value}: {skipped.detail}") from None
+    simulated = results.requests
+    if simulated.empty:
+        raise ScenarioError(f"the result kept no requests to compare with {path}; record = 'requests' keeps them")
+    simulated = simulated.sort_values("arrival_s", kind="stable")
+    answered = (measured.output_tokens > 0).to_numpy()
+    finished = (simulated.outcome == "finished").to_numpy()
+    if len(measured) == len(simulated):
+        answered = finished = answered & finished
+    return Overlay(path.stem, _from_zero(measured)[answered], _from_zero(simulated)[finished])
+
+
+def _rows(path: Path) -> list[Row]:
+    rows = read_rows(path)
+    if kind_of(rows, path).name != server_traces.KIND:
+        raise ScenarioError(f"{path}: no table of requests; needs {', '.join(server_traces.COLUMNS)} and their times")
+    return rows
+
+
+def _from_zero(requests: "pd.DataFrame") -> "pd.DataFrame":
+    """With the first arrival at 0."""
+    columns = ["arrival_s", "first_token_s", "finish_s"]
+    return requests.assign(**{column: requests[column] - requests.arrival_s.min() for column in columns})
 
 
 def _in_flight(requests: "pd.DataFrame", edges_s: Floats) -> Floats:

@@ -43,10 +43,11 @@ class Parameter:
         """How far it moved, for people."""
         if self.is_factor:
             return f"x {exp(units * self.scale):.3f}"
-        before, after = (
-            sum(getattr(each, name) for name in self.fields) for each in (efficiency, self.moved(efficiency, units))
+        before_us, after_us = (
+            round(1e6 * sum(getattr(each, name) for name in self.fields), 1)
+            for each in (efficiency, self.moved(efficiency, units))
         )
-        return f"{before * 1e3:.3g} ms -> {after * 1e3:.3g} ms"
+        return f"{before_us * 1e-3:.3g} ms -> {after_us * 1e-3:.3g} ms"
 
 
 PARAMETERS = (

@@ -58,6 +58,10 @@ class Engine:
     enforce_eager: bool = False
     eager_layer_s: float | None = None
     """Host time to launch a layer's kernels without CUDA graphs; None: the catalogue's."""
+    eager_prefill_s: float = 0.0
+    """Further host time of an iteration with prompts."""
+    engine_version: str = "0.33"
+    sampling: Literal["greedy", "top_p"] = "greedy"
     gpu_memory_utilization: float = 0.9
     num_gpu_blocks: int | None = None
     in_engine: bool = False
@@ -66,10 +70,13 @@ class Engine:
     def pool(self, accelerator: AcceleratorSpec | None = None) -> Pool:
         """The engine as a pool. Raises ScenarioError when the model does not fit."""
         found = accelerator or load_accelerator(self.accelerator)
+        changes: dict[str, Any] = {}
         if self.in_engine:
-            found = replace(found, efficiency=replace(found.efficiency, request_s=0.0))
+            changes["request_s"] = 0.0
         if self.eager_layer_s is not None:
-            found = replace(found, efficiency=replace(found.efficiency, host_eager_layer_s=self.eager_layer_s))
+            changes |= {"host_eager_layer_s": self.eager_layer_s, "host_prefill_iteration_s": self.eager_prefill_s}
+        if changes:
+            found = replace(found, efficiency=replace(found.efficiency, **changes))
         model = load_model(self.model)
         if self.max_model_len is not None and self.max_model_len > model.max_position_embeddings:
             model = replace(model, max_position_embeddings=self.max_model_len)
@@ -87,6 +94,8 @@ class Engine:
             kv_cache_dtype=self.kv_cache_dtype,
             enable_expert_parallel=self.enable_expert_parallel,
             enforce_eager=self.enforce_eager,
+            engine_version=self.engine_version,
+            sampling=self.sampling,
             engine=EngineSpec(
                 scheduler=self._scheduler(),
                 enable_prefix_caching=self.enable_prefix_caching,

@@ -33,7 +33,7 @@ ARRIVALS = ("queued_s", "arrival_s", "arrival_s_reconstructed")
 
 Floats = NDArray[np.float64]
 
-DSTACK = {"max_num_seqs": 512, "max_num_batched_tokens": 512, "async_scheduling": False}
+DSTACK = {"max_num_seqs": 512, "max_num_batched_tokens": 512, "async_scheduling": False, "engine_version": "0.6"}
 """Engine settings of dstack's runs of Llama-3.1-405B (vLLM 0.6.3, chunked prefill), whose files do not state them."""
 
 STATISTICS: dict[str, Callable[[Floats], Any]] = {
@@ -155,7 +155,9 @@ def _engine(rows: Sequence[Row], file: Path) -> Engine:
         given = {"tensor_parallel_size": _count(file.stem)}
         given |= DSTACK if file.stem.startswith("dstack") else {}
     else:
-        given["async_scheduling"] = (version(stated.get("vllm_version", "")) or ASYNC_SINCE) >= ASYNC_SINCE
+        release = version(stated.get("vllm_version", "")) or ASYNC_SINCE
+        given["async_scheduling"] = release >= ASYNC_SINCE
+        given["engine_version"] = f"{release[0]}.{release[1]}"
     return Engine(
         model=model,
         accelerator=accelerator,

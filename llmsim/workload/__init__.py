@@ -7,7 +7,7 @@ from pydantic import Field
 from llmsim.workload.clients import Client, ClientsWorkload
 from llmsim.workload.preset import PresetWorkload
 from llmsim.workload.servegen import ServeGenWorkload
-from llmsim.workload.table import RequestTable
+from llmsim.workload.table import RequestTable, Workload
 from llmsim.workload.trace import TraceWorkload
 
 WorkloadSpec = Annotated[
@@ -22,5 +22,6 @@ __all__ = [
     "RequestTable",
     "ServeGenWorkload",
     "TraceWorkload",
+    "Workload",
     "WorkloadSpec",
 ]

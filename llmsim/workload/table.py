@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -210,6 +210,14 @@ _COLUMNS = (
 )
 _PATIENCE = ("timeout_ns", "backoff_ns")
 _SEGMENTS = ("segment_stream", "segment_start", "segment_tokens")
+
+
+class Workload(Protocol):
+    """What a scenario's ``workload`` is: one of the kinds, or from Python any object with this method."""
+
+    def generate(self, seed: int) -> RequestTable:
+        """The requests; the same for the same seed."""
+        ...
 
 
 def _columns(*given: ArrayLike) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_story_by_hand() -> None:
     assert summary["queue_s"]["max"] == pytest.approx(0.05)
     assert summary["itl_s"]["mean"] == pytest.approx((0.1 + 0.02 + 0.02) / 3)
     assert summary["request_throughput_per_s"] == pytest.approx(2 / 0.5)
-    assert summary["offered_request_rate_per_s"] == pytest.approx(3 / 0.5)
+    assert summary["offered_request_rate_per_s"] == pytest.approx(2 / 0.1), "two gaps in 0.1 s"
     assert summary["output_throughput_tokens_per_s"] == pytest.approx(5 / 0.5)
     assert summary["total_throughput_tokens_per_s"] == pytest.approx(1505 / 0.5)
     assert summary["mfu"] == pytest.approx(5e13 / (1e15 * 0.5))
@@ -122,15 +122,15 @@ def test_warm_up_is_counted_but_not_measured() -> None:
     assert summary["duration_s"] == 10.0
     assert summary["ttft_s"]["max"] == 0.5
     assert summary["request_throughput_per_s"] == 0.1
-    assert summary["offered_request_rate_per_s"] == 0.1
+    assert summary["offered_request_rate_per_s"] is None, "one arrival is no rate"
 
 
 def test_request_that_would_arrive_after_the_horizon_is_not_offered_load() -> None:
     late = a_rejected_request(1, arrival_s=0.6, outcome="in_flight", reason="horizon")
     never = a_rejected_request(2, arrival_s=NAN, outcome="in_flight", reason="horizon")
-    summary = summary_of(a_request(0), late, never)
-    assert summary["offered_request_rate_per_s"] == 1 / 0.5
-    assert summary["requests"]["total"] == 3
+    summary = summary_of(a_request(0), a_request(3, arrival_s=0.25), late, never)
+    assert summary["offered_request_rate_per_s"] == 1 / 0.25
+    assert summary["requests"]["total"] == 4
 
 
 def test_run_without_requests_is_strict_json() -> None:

@@ -79,11 +79,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_of_a_measured_server_is_too_high_by_no_more_than_30_percent(setting: str, shared_data: Path) -> None:
-    """The step times of the model are 20 to 25 % shorter than this server's, which is an older vLLM."""
+def test_of_a_measured_server_is_within_10_percent(setting: str, shared_data: Path) -> None:
+    """vLLM 0.11, whose sampler sorts the vocabulary, scheduling while the accelerator waits."""
     with (shared_data / "load_curve_llama31_8b_h100.csv").open() as file:
         plateau = max(float(row["done"]) for row in csv.DictReader(file) if row["cfg"] == setting)
-    given = dict(SETTINGS[setting])
+    given = {"async_scheduling": False, "engine_version": "0.11", "sampling": "top_p", **SETTINGS[setting]}
     shared = given.pop("shared_prefix_tokens", 0)
     client = Client(
         name="load",
@@ -94,4 +94,4 @@ def test_of_a_measured_server_is_too_high_by_no_more_than_30_percent(setting: st
     )
     workload = ClientsWorkload(clients=(client,), requests=1000)
     found = capacity(a_scenario(workload=workload, cost=AnalyticCost(), max_model_len=2048, **given), replications=2)
-    assert plateau < found.value < 1.3 * plateau
+    assert found.value == pytest.approx(plateau, rel=0.1)

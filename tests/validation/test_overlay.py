@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 from llmsim.errors import ScenarioError
+from llmsim.report.html import OVERLAYS, write_report
 from llmsim.report.validation_page import validation_page
 from llmsim.validation.compare import validate
-from llmsim.validation.overlay import overlay
+from llmsim.validation.overlay import beside, overlay
 from llmsim.validation.served import Engine, Replay, Served
 from tests.validation.factories import STEP, a_file
+
+A_REPLAY = Replay(tuple(range(0, 2_000_000_000, 50_000_000)), (600, 90) * 20, (4, 30, 70, 9) * 10)
 
 
 def a_served_trace(folder: Path) -> Path:
     """A file as a server would log it that behaves as the simulation does."""
-    arrival_s = np.arange(40) * 0.05
-    replay = Replay(tuple((arrival_s * 1e9).astype(int).tolist()), (600, 90) * 20, (4, 30, 70, 9) * 10)
-    requests = Served(Engine("llama-3.1-8b", "h100-sxm"), replay).run().requests
+    requests = Served(Engine("llama-3.1-8b", "h100-sxm"), A_REPLAY).run().requests
     rows = [
         {
             "arrival_s": row.arrival_s,
@@ -43,6 +44,22 @@ def test_a_server_like_the_simulation_has_no_error(tmp_path: Path) -> None:
     (table,) = validate([path], processes=1)
     assert max(abs(each.error) for each in table.scored) < 1e-6
     assert "request by request" in validation_page([table], [found])
+
+
+def test_a_run_lies_on_a_measured_table_of_its_own_requests(tmp_path: Path) -> None:
+    path = a_served_trace(tmp_path)
+    results = Served(Engine("llama-3.1-8b", "h100-sxm"), A_REPLAY).run()
+    for errors in beside(results, path).percentile_errors().values():
+        assert np.abs(errors).max() < 1e-6
+    page = write_report(results, tmp_path / "report.html", path).read_text()
+    assert all(f"figure-{name}" in page for name, _, _ in OVERLAYS)
+
+
+def test_a_run_of_other_requests_is_compared_as_a_distribution(tmp_path: Path) -> None:
+    path = a_served_trace(tmp_path)
+    replay = Replay((0, 10**9), (600, 600), (30, 30))
+    found = beside(Served(Engine("llama-3.1-8b", "h100-sxm"), replay).run(), path)
+    assert (len(found.measured), len(found.simulated)) == (40, 2)
 
 
 def test_only_a_table_of_requests_can_be_laid_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from llmsim.report.explain.lines import Section
 from llmsim.report.explain.memory import memory_section
 from llmsim.report.explain.phases import Priced, decode_section, prefill_section
 from llmsim.specification import specification
+from llmsim.validation.stated import stated_sentence
 
 SectionName = Literal["memory", "prefill", "decode", "capacity"]
 SECTIONS: tuple[SectionName, ...] = get_args(SectionName)
@@ -106,8 +107,8 @@ def _assumptions(deployment: Deployment, asked: Question) -> list[str]:
             f"Ideal: {envelope.mfu:g} of peak FLOP/s, {envelope.mbu:g} of HBM bandwidth{reduce}, compute, memory and "
             "links overlapped; no launches, no host, activations on the chip."
         ]
+    name, experts = deployment.accelerator.name, deployment.model.moe is not None
+    told = [f"Known errors: {stated_sentence(name, deployment.weight_dtype, experts)}."]
     if efficiency.borrowed_from:
-        return [
-            f"Efficiencies of {deployment.accelerator.name} are borrowed from {efficiency.borrowed_from}, not fitted."
-        ]
-    return []
+        told.insert(0, f"Efficiencies of {name} are borrowed from {efficiency.borrowed_from}, not fitted.")
+    return told
