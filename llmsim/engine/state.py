@@ -115,8 +115,6 @@ class EngineState:
         They cannot be resumed yet: what to compute is not known. Only with three iterations in flight is one planned
         between a preemption and the end of what was in flight.
         """
-        if self.batches_in_flight < 3:
-            return []
         unknown = {each for flight in self.flights for each in (*flight.late, *flight.sampled) if not each.running}
         held_back = [each for each in reversed(self.waiting.listed()) if each in unknown] if unknown else []
         for sequence in held_back:

@@ -132,7 +132,7 @@ class VllmPolicy:
         if plan.preempted:
             plan.stopped_by = "preempted"
         elif state.waiting:
-            held_back = state.hold_back()
+            held_back = state.hold_back() if state.batches_in_flight > 2 else []
             plan.stopped_by = self._admit(plan, budget, threshold)
             for sequence in held_back:
                 state.waiting.put_back(sequence)
