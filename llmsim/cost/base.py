@@ -70,7 +70,11 @@ class Account(NamedTuple):
 
 
 class CostModel(Protocol):
-    """How long one iteration of one replica takes. An object of any class with these methods is a cost model."""
+    """How long one iteration of one replica takes. An object of any class with these methods is a cost model.
+
+    The engine asks for each iteration with prompts. Iterations of decodes alone it takes from planes between some
+    contexts it has asked for (``llmsim.engine.pace``), so that their times should not jump between neighbouring ones.
+    """
 
     @property
     def request_s(self) -> float:
