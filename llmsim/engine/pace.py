@@ -17,7 +17,7 @@ from llmsim.units import NS_PER_S, TICK_BITS
 TICKS_PER_NS = 1 << TICK_BITS
 
 TOLERANCE = 5e-4
-"""How far a plane may be from the cost model in the middle of a cell, as a share of the iteration's time."""
+"""How far a plane may be from the cost model at three points within a cell, as a share of the iteration's time."""
 
 _TICKS_PER_S = NS_PER_S * TICKS_PER_NS
 
@@ -103,7 +103,7 @@ class Pace:
 
     def _flat(self, sequences: int, along: Range, across: Range) -> Cell | None:
         """The cell over a range of contexts and one of windowed contexts; None if its planes are too far from the cost
-        model in its middle."""
+        model within."""
 
         def at(context: int, window: int) -> tuple[int, int]:
             kept = window if self._windowed else context
@@ -111,11 +111,12 @@ class Pace:
 
         corners = [at(context, window) for window in across for context in along]
         occupancy, latency = (_through(along, across, *ticks) for ticks in zip(*corners, strict=True))
-        middle = sum(along) // 2, sum(across) // 2
         if max(along[1] - along[0], across[1] - across[0] if self._windowed else 0) > 1:
-            for plane, ticks in zip((occupancy, latency), at(*middle), strict=True):
-                if abs(plane.at(*middle) - ticks) > TOLERANCE * ticks:
-                    return None
+            for quarters in (1, 2, 3):
+                point = tuple(first + (last - first) * quarters // 4 for first, last in (along, across))
+                for plane, ticks in zip((occupancy, latency), at(*point), strict=True):
+                    if abs(plane.at(*point) - ticks) > TOLERANCE * ticks:
+                        return None
         return Cell(*along, *across, occupancy, occupancy if latency == occupancy else latency)
 
 
