@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -163,9 +164,11 @@ def compare(
 
     first = load_scenario(a, settings or ())
     second = load_scenario(b, [*(settings or ()), *(settings_b or ())])
+    if settings_b and second.name == first.name:
+        second = replace(second, name=f"{second.name}, {', '.join(settings_b)}")
     found = run_pairs(first, second, pairs=pairs, noise_cv=noise, effect=effect, jobs=jobs, progress=_progress())
     from llmsim.report.study_figures import comparison_figure
-    from llmsim.report.study_text import comparison_answers
+    from llmsim.report.study_text import comparison_answers, comparison_table
 
     answers = comparison_answers(found)
     if false_alarms:
@@ -174,7 +177,8 @@ def compare(
         )
         answers.append(f"A against A is called different in {share:.1%} of comparisons (TTFT p50); 5 % is right.")
     picture = ("What B changes", "Points are the change from A to B, bars its 95 % interval.", comparison_figure(found))
-    _show("compare", f"{first.name} and {second.name}", answers, found.frame, [picture], report, as_json)
+    table = found.frame if as_json else comparison_table(found)
+    _show("compare", f"{first.name} and {second.name}", answers, table, [picture], report, as_json)
 
 
 def why(

@@ -58,6 +58,8 @@ def test_capacity_compare_and_why_answer_and_draw(scenario: str, tmp_path: Path,
     answers = capsys.readouterr().out
     assert "B is better: " in answers
     assert "A against A" in answers
+    assert "pools.tensor_parallel_size=2" in answers, "two sides of one scenario are told apart"
+    assert "…" not in answers, "the table fits a terminal of 80 columns"
     assert main(["why", scenario, "--metric", "e2e", "--what-if", "--pairs", "2", *few, *more]) == 0
     assert "E2E p99 is about" in capsys.readouterr().out
     assert "What would help" in page.read_text()

@@ -1,6 +1,6 @@
 """Studies in the terminal: answers in sentences, then a table."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -46,6 +46,13 @@ SHOWN = (
     "cost_usd_per_million_output_tokens",
 )
 """Figures of replications that the terminal shows."""
+_LABELS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "request_throughput_per_s": ("Requests/s", number),
+    "output_throughput_tokens_per_s": ("Output tokens/s", number),
+    "goodput_per_s": ("Goodput/s", number),
+    "cost_usd_per_million_output_tokens": ("$ per 1M tokens", money),
+}
+"""Compared figures that are no latencies, as the terminal names and writes them."""
 _COMPARED = {
     "better": "B is better",
     "worse": "B is worse",
@@ -99,13 +106,40 @@ def comparison_answers(found: Comparison) -> list[str]:
     """The comparison in sentences, one a verdict."""
     answers = [f"{found.pairs} pairs of runs, A: {found.a}, B: {found.b}."]
     for verdict, begin in _COMPARED.items():
-        metrics = [effect.metric for effect in found.effects if effect.verdict == verdict]
+        metrics = [_written(effect.metric)[0] for effect in found.effects if effect.verdict == verdict]
         if metrics:
             answers.append(f"{begin}: {', '.join(metrics)}.")
     unsure = [effect.pairs_needed for effect in found.effects if effect.verdict == "too few"]
     if unsure:
         answers.append(f"To see {percent(found.effect)} with a chance of 80 % takes up to {max(unsure):,} pairs.")
     return answers
+
+
+def comparison_table(found: Comparison) -> "pd.DataFrame":
+    """A row a figure, for people: both sides, the change with its interval, the verdict."""
+    import pandas as pd
+
+    rows = []
+    for effect in found.effects:
+        label, text = _written(effect.metric)
+        value, low, high = (_signed(each) for each in effect.change)
+        verdict = effect.verdict.removesuffix(" seen")
+        rows.append((label, text(effect.a), text(effect.b), value, f"{low.removesuffix(' %')} to {high}", verdict))
+    return pd.DataFrame(rows, columns=["figure", "A", "B", "change", "95 %", "verdict"])
+
+
+def _signed(share: float) -> str:
+    """A change as per cent, with its sign where it is not 0."""
+    text = percent(share)
+    return f"+{text}" if share > 0 and not text.startswith("0 ") else text
+
+
+def _written(figure: str) -> tuple[str, Callable[[float], str]]:
+    """The name of a compared figure for people, and how its values are written: ``ttft_s.p99`` is TTFT p99."""
+    if figure in _LABELS:
+        return _LABELS[figure]
+    metric, _, statistic = figure.partition("_s.")
+    return f"{METRIC_NAMES[metric]} {statistic}", format_duration
 
 
 def plan_answers(found: Plan) -> list[str]:
