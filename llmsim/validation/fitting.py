@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from llmsim.errors import ScenarioError
 from llmsim.hardware import AcceleratorSpec, load_accelerator
+from llmsim.validation.benchmark_files import TABLE_SUFFIX, read_benchmark
 from llmsim.validation.facts import Case, Fact
 from llmsim.validation.parameters import PARAMETERS, Parameter, moved
 from llmsim.validation.served import Load, Served
@@ -62,7 +63,7 @@ class Calibration:
 
 
 def calibrate(path: Path, accelerator: str | AcceleratorSpec, processes: int | None = None) -> Calibration:
-    """Fit an accelerator to a table of step times or of benchmark results.
+    """Fit an accelerator to a table of step times or of benchmark results, or to a benchmark tool's result file.
 
     Raises:
         ScenarioError: for a file that is no such table, fewer than three measurements on the accelerator, or
@@ -76,7 +77,8 @@ def calibrate(path: Path, accelerator: str | AcceleratorSpec, processes: int | N
 
 
 def _facts(path: Path, accelerator: AcceleratorSpec) -> list[Fact]:
-    reading = read_table(path)
+    table = path.suffix.lower() == TABLE_SUFFIX
+    reading = read_table(path) if table else read_benchmark(path, accelerator.name)
     usable = [fact for fact in reading.facts if fact.hardware == accelerator.name and fact.metric.startswith(FITTED)]
     facts = [replace(fact, case=_shortened(fact.case)) for fact in usable]
     if len(facts) < LEAST_POINTS:
