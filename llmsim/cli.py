@@ -210,7 +210,10 @@ def validate(
 
 @app.command()
 def calibrate(
-    file: Annotated[Path, typer.Argument(help="Your measurements: a table (.csv) of steps or benchmarks, or a benchmark tool's result.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="Your measurements: a table (.csv) of steps or benchmarks, or a benchmark tool's result."),
+    ],
     accelerator: Annotated[str, typer.Option(help="What they were measured on: catalogue name, or a .toml file.")],
     out: Annotated[Path, typer.Option(help="TOML file to write: the accelerator that a scenario can name.")],
 ) -> None:
