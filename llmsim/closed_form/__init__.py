@@ -17,7 +17,7 @@ from llmsim.closed_form.envelope import Envelope, EnvelopeCost
 from llmsim.closed_form.fleet import FleetEstimate, fleet
 from llmsim.closed_form.iterations import Spent, decodes, prompts, spent, together
 from llmsim.closed_form.lines import Line
-from llmsim.closed_form.memory import BeamBlocks, beam_blocks, blocks_of, empty_share, sequences_in_pool
+from llmsim.closed_form.memory import BeamBlocks, beam_blocks, blocks_of, empty_share, kv_of_token, sequences_in_pool
 from llmsim.closed_form.queues import (
     in_flight,
     interactive_users,
@@ -55,6 +55,7 @@ __all__ = [
     "in_flight",
     "interactive_users",
     "knee_tokens",
+    "kv_of_token",
     "latency_s",
     "mean_wait_s",
     "prompts",

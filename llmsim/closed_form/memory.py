@@ -2,6 +2,24 @@
 
 from typing import NamedTuple
 
+from llmsim.closed_form.lines import Line
+from llmsim.deployment import Deployment, layout
+from llmsim.model import dtype_bytes
+
+
+def kv_of_token(deployment: Deployment, key: str, label: str) -> Line:
+    """KV bytes of a token over the layers of the whole model, as one tensor parallel rank holds them."""
+    model = deployment.model
+    layers = model.attention_layers + deployment.draft_layers
+    terms: dict[str, float] = {"layers": layers, "bytes": dtype_bytes(deployment.kv_dtype)}
+    if model.mla:
+        formula = "layers * (kv_lora_rank + qk_rope_head_dim) * bytes"
+        terms |= {"kv_lora_rank": model.mla.kv_lora_rank, "qk_rope_head_dim": model.mla.qk_rope_head_dim}
+    else:
+        formula = "2 * layers * kv_heads * head_dim * bytes"
+        terms |= {"kv_heads": layout.kv_heads(deployment), "head_dim": model.head_dim}
+    return Line(key, label, layers * layout.kv_bytes_per_token(deployment), "bytes", formula, terms)
+
 
 def sequences_in_pool(pool_tokens: int, tokens: int, block_size: int = 16) -> int:
     """Sequences of ``tokens`` tokens that a pool holds at once in whole blocks.

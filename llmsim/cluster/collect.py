@@ -24,7 +24,7 @@ from llmsim.results.record import (
     Columns,
     Totals,
 )
-from llmsim.results.recorder import NEVER_NS, REQUEST_FIELDS, Recorder, Rows, ends_ns, spread
+from llmsim.results.recorder import NEVER_NS, REQUEST_FIELDS, Recorder, Rows, ends_and_gaps_ns, iterations_of, spread
 from llmsim.units import NS_PER_S
 from llmsim.workload.table import RequestTable
 
@@ -248,14 +248,8 @@ class Collector:
 
 def _gaps_of(columns: dict[str, Ints]) -> dict[str, Ints]:
     """Gap and end of every iteration, and how many sequences waited through the gap."""
-    counts = columns["iterations"]
-    row = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
-    end_ns, gap_ns = columns["end_ns"][row], columns["gap_ns"][row]
-    several = np.flatnonzero(counts[row] > 1)
-    end_ns[several] = ends_ns(columns, row[several], number[several])
-    again = np.flatnonzero(number)
-    gap_ns[again] = end_ns[again] - end_ns[again - 1]
+    row, number = iterations_of(columns)
+    end_ns, gap_ns = ends_and_gaps_ns(columns, row, number)
     return {"end_ns": end_ns, "gap_ns": gap_ns, "regular_gaps": columns["regular_gaps"][row]}
 
 

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-from llmsim.closed_form import Line, beam_blocks, blocks_of, empty_share, saturated, sequences_in_pool
-from llmsim.deployment import layout
+from llmsim.closed_form import Line, beam_blocks, blocks_of, empty_share, kv_of_token, saturated, sequences_in_pool
 from llmsim.engine.orca import OrcaScheduler
 from llmsim.engine.settings import SchedulerSpec
 from llmsim.engine.vllm import VllmScheduler
-from llmsim.model import dtype_bytes
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject, a_client
 from llmsim.units import GIB, format_bytes, format_percent
@@ -52,25 +50,18 @@ def answer(subject: Subject) -> Answer:
 
 def _arithmetic(subject: Subject, reserved: int) -> tuple[Line, ...]:
     deployment = subject.deployment()
-    ledger, model = deployment.ledger(), subject.model
-    of_token = model.attention_layers * layout.kv_bytes_per_token(deployment)
-    terms: dict[str, float] = {"layers": model.attention_layers, "bytes": dtype_bytes(deployment.kv_dtype)}
-    if model.mla:
-        formula = "layers * (kv_lora_rank + qk_rope_head_dim) * bytes"
-        terms |= {"kv_lora_rank": model.mla.kv_lora_rank, "qk_rope_head_dim": model.mla.qk_rope_head_dim}
-    else:
-        formula = "2 * layers * kv_heads * head_dim * bytes"
-        terms |= {"kv_heads": layout.kv_heads(deployment), "head_dim": model.head_dim}
+    ledger = deployment.ledger()
+    kv = kv_of_token(deployment, "kv_of_token", "KV of a token, on each GPU")
     share, size = deployment.gpu_memory_utilization, ledger.total_bytes
     pool = share * size - ledger.weights_bytes - OVERHEAD_BYTES
     parts = {"share": share, "memory": size, "weights": ledger.weights_bytes, "overhead": OVERHEAD_BYTES}
-    tokens = pool / of_token
+    tokens = pool / kv.value
     beams = beam_blocks(BEAM_PROMPT, BEAM_OUTPUT, BEAMS, BLOCK)
     lines = [
-        Line("kv_of_token", "KV of a token, on each GPU", of_token, "bytes", formula, terms),
+        kv,
         Line("pool_bytes", "KV pool of a GPU", pool, "bytes", "share * memory - weights - overhead", parts),
         Line("pool_tokens", "tokens in it", tokens, "tokens", "pool / kv_of_token",
-             {"pool": pool, "kv_of_token": of_token}),
+             {"pool": pool, "kv_of_token": kv.value}),
         *_sequences(reserved),
         Line("empty", f"empty in blocks of {BLOCK}, {PROMPT + OUTPUT // 2} tokens",
              empty_share(PROMPT + OUTPUT // 2, BLOCK), "share", "(block - 1) / 2 / (tokens + (block - 1) / 2)",

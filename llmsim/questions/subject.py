@@ -129,7 +129,7 @@ class Subject:
 
     def summary(self, *clients: Client, **given: Any) -> dict[str, Any]:
         """The figures of ``run``."""
-        return self.run(clients, **given).summary()
+        return self.run(clients, **given).figures()
 
     def alone(self, prompt_tokens: int, output_tokens: int, **given: Any) -> dict[str, Any]:
         """The figures of one request with nobody else there."""

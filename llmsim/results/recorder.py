@@ -86,7 +86,10 @@ _OF_SINGLE_ITERATIONS = (
 )
 """What is 0 in iterations that repeat one another: these are of decodes alone."""
 
-_OF_EVERY_ITERATION = [name for name in ITERATION_FIELDS[: -len(ONE)] if name not in _OF_SINGLE_ITERATIONS]
+_OF_EVERY_ITERATION = [
+    name for name in ITERATION_FIELDS[: -len(ONE)] if name not in (*_OF_SINGLE_ITERATIONS, "end_ns", "gap_ns")
+]
+"""What is the same in them, or follows from the first."""
 
 NEVER_NS = 1 << 62
 """Later than any time of a run."""
@@ -247,8 +250,7 @@ class Census:
 def spread(rows: Rows) -> dict[str, Ints]:
     """``ITERATION_FIELDS`` with one row for every iteration, but those that tell how the iterations of a row differ."""
     counts = rows.columns["iterations"]
-    source = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(source)) - (np.cumsum(counts) - counts)[source]
+    source, number = iterations_of(rows.columns)
     wide = {name: np.repeat(rows.columns[name], counts) for name in _OF_EVERY_ITERATION}
     alone = np.flatnonzero(counts == 1)
     for name in _OF_SINGLE_ITERATIONS:
@@ -257,18 +259,33 @@ def spread(rows: Rows) -> dict[str, Ints]:
     wide["iteration"] += number
     wide["decode_context_tokens"] += number * wide["decode_sequences"]
     wide["decode_window_tokens"] += number * rows.columns["growing"][source]
-    several = np.flatnonzero(counts[source] > 1)
-    wide["end_ns"][several] = ends_ns(rows.columns, source[several], number[several])
+    wide["end_ns"], wide["gap_ns"] = ends_and_gaps_ns(rows.columns, source, number)
     again = np.flatnonzero(number)
     wide["start_ns"][again] = wide["end_ns"][again - 1]
-    wide["gap_ns"][again] = wide["end_ns"][again] - wide["start_ns"][again]
     if rows.runs:
         _add_what_differs(wide, rows, number)
     return wide
 
 
-def ends_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> Ints:
-    """When the iterations ``number`` (from 0) of the given rows that stand for several ended."""
+def iterations_of(columns: dict[str, Ints]) -> tuple[Ints, Ints]:
+    """Of every iteration: its row, and its number in it from 0."""
+    counts = columns["iterations"]
+    row = np.repeat(np.arange(len(counts)), counts)
+    return row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+
+
+def ends_and_gaps_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> tuple[Ints, Ints]:
+    """When every iteration, as ``iterations_of`` has them, ended, and how long after the replica's one before it."""
+    end_ns, gap_ns = columns["end_ns"][row], columns["gap_ns"][row]
+    several = np.flatnonzero(columns["iterations"][row] > 1)
+    end_ns[several] = _ends_ns(columns, row[several], number[several])
+    again = np.flatnonzero(number)
+    gap_ns[again] = end_ns[again] - end_ns[again - 1]
+    return end_ns, gap_ns
+
+
+def _ends_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> Ints:
+    """When the iterations ``number`` of the given rows that stand for several ended."""
     first, longer = columns["first_ticks"][row], columns["longer_ticks"][row]
     ticks = columns["phase_ticks"][row] + (number + 1) * first + longer * (number * (number + 1) // 2)
     return columns["start_ns"][row] + (ticks >> TICK_BITS)

@@ -204,13 +204,12 @@ class Served:
     def predict(self, accelerator: AcceleratorSpec | None = None) -> Prediction:
         """Simulate it. Raises ScenarioError when the model does not fit."""
         results = self.run(accelerator)
-        summary = results.summary()
         values = figures(results)
         if self.backlog:
             values |= saturated(results)
         if self.warm_up_s:
             values |= steady(results, self.warm_up_s)
-        return Prediction(values, diagnosis(summary))
+        return Prediction(values, diagnosis(results.figures()))
 
     def run(self, accelerator: AcceleratorSpec | None = None) -> Results:
         """The results of the whole run."""
@@ -222,7 +221,7 @@ class Served:
 
 def figures(results: Results) -> dict[str, float]:
     """The figures a benchmark prints, in SI units, by ``metric_statistic``."""
-    summary = results.summary()
+    summary = results.figures()
     found = {
         f"{metric}_{statistic}": value
         for metric in ("ttft", "tpot", "itl", "e2e", "queue")

@@ -57,7 +57,7 @@ class Replayed:
         results = self.run(accelerator)
         requests = results.requests
         found = figures(requests[np.array(self.answered) & (requests.outcome == "finished").to_numpy()])
-        return Prediction(found, diagnosis(results.summary()))
+        return Prediction(found, diagnosis(results.figures()))
 
     def run(self, accelerator: AcceleratorSpec | None = None) -> Results:
         """The results of the whole run."""

@@ -32,11 +32,6 @@ def capacity_section(
     return section
 
 
-def sequences_held(deployment: Deployment, tokens: int) -> int:
-    """Sequences of so many tokens that a data-parallel rank runs at once."""
-    return _slots(deployment, tokens)[0]
-
-
 def _slots(deployment: Deployment, tokens: int) -> tuple[int, str, dict[str, float]]:
     limit = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
     blocks, needed = fullest_rank(deployment).num_gpu_blocks, -(-tokens // deployment.block_size)

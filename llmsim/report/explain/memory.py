@@ -1,12 +1,11 @@
 """Where the memory goes: weights, overheads, the KV pool, and what would make a model fit that does not."""
 
-from llmsim.closed_form import Line
+from llmsim.closed_form import Line, kv_of_token
 from llmsim.deployment import Deployment, MemoryLedger, batch_defaults, layout
 from llmsim.deployment.memory import concurrency, fullest_rank, mixes_windows
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
-from llmsim.model import dtype_bytes
 from llmsim.report.explain.lines import Section
 
 
@@ -15,7 +14,7 @@ def memory_section(deployment: Deployment, tokens_per_request: int) -> Section:
     rank = fullest_rank(deployment)
     section = Section("memory", "MEMORY of each accelerator (the fullest rank)", _weights(deployment, rank))
     section.lines += _ledger(deployment, rank)
-    section.lines.append(_kv_bytes(deployment))
+    section.lines.append(kv_of_token(deployment, "kv_bytes_per_token", "KV of a token (a TP rank)"))
     if rank.num_gpu_blocks >= 2:
         section.lines += _pool(deployment, rank, tokens_per_request)
     section.lines.append(Line("fits", "fits", float(rank.num_gpu_blocks >= 2)))
@@ -96,21 +95,6 @@ def _state(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
     sequences = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
     terms = {"max_num_seqs": sequences, "state": rank.state_bytes / sequences}
     return [Line("state_bytes", "linear attention state", rank.state_bytes, "bytes", "max_num_seqs * state", terms)]
-
-
-def _kv_bytes(deployment: Deployment) -> Line:
-    """KV bytes of a token over the layers of the whole model, as one tensor parallel rank holds them."""
-    model, draft = deployment.model, deployment.draft_layers
-    layers = model.attention_layers + draft
-    value = layers * layout.kv_bytes_per_token(deployment)
-    terms: dict[str, float] = {"layers": layers, "bytes": dtype_bytes(deployment.kv_dtype)}
-    if model.mla:
-        formula = "layers * (kv_lora_rank + qk_rope_head_dim) * bytes"
-        terms |= {"kv_lora_rank": model.mla.kv_lora_rank, "qk_rope_head_dim": model.mla.qk_rope_head_dim}
-    else:
-        formula = "2 * layers * kv_heads * head_dim * bytes"
-        terms |= {"kv_heads": layout.kv_heads(deployment), "head_dim": model.head_dim}
-    return Line("kv_bytes_per_token", "KV of a token (a TP rank)", value, "bytes", formula, terms)
 
 
 def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]:
