@@ -14,7 +14,7 @@ CAPTURED = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 
 V0_SEQUENCE_S = 100e-6
 """Host time for each sequence of an iteration in vLLM's V0 engine, for which the accelerator waits: what follows an
-iteration took 3.4 ms for 32 sequences and 0.2 ms for one (vllm-project/vllm, issue 6913)."""
+iteration took 3.4 ms for 32 sequences and 0.2 ms for one (vllm-project/vllm#6913)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def test_newer_releases_do_not_sort() -> None:
 
 
 def test_the_v0_engine_spends_time_on_each_sequence() -> None:
-    """3.4 ms for 32 sequences, 0.2 ms for one (vllm-project/vllm, issue 6913)."""
+    """3.4 ms for 32 sequences, 0.2 ms for one (vllm-project/vllm#6913)."""
     v0, v1 = ({rows: _step_s(rows, engine_version=release) for rows in (1, 32)} for release in ("0.6", "0.11"))
     assert (v0[32] - v1[32]) - (v0[1] - v1[1]) == pytest.approx(3.2e-3, rel=0.05)
 
