@@ -205,10 +205,12 @@ class Collector:
         """Add up KV usage; that of a row's iterations is taken to grow evenly."""
         inside = self._inside(columns)
         blocks = np.array([stage.kv_blocks for stage in self._stages], np.int64)[columns["replica"]]
-        first = columns["kv_blocks"]
-        last = np.maximum(first, columns["kv_blocks_after"]) if "kv_blocks_after" in columns else first
+        first = last = columns["kv_blocks"]
+        if "iterations" in columns:
+            last = np.where(columns["iterations"] > 1, columns["kv_blocks_after"], first)
         self._kv_area += float(((first + last) / (2 * blocks) * inside).sum())
-        self._kv_usage_max = max(self._kv_usage_max, float((last / blocks)[inside > 0].max(initial=0.0)))
+        most = np.maximum(first, last) / blocks
+        self._kv_usage_max = max(self._kv_usage_max, float(most[inside > 0].max(initial=0.0)))
 
     def _inside(self, columns: dict[str, Ints]) -> Ints:
         """How long each row lasts within the window."""

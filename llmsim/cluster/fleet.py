@@ -9,7 +9,7 @@ from llmsim.cluster.arrivals import Arrivals
 from llmsim.cluster.patience import Patience
 from llmsim.cluster.router import Chooser, ReplicaView
 from llmsim.engine.moment import ARRIVAL, SCHEDULE, Moment
-from llmsim.engine.prefix import PromptKeys
+from llmsim.engine.prompt_keys import PromptKeys
 from llmsim.engine.replica import Replica
 from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.results.recorder import Recorder

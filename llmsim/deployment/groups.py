@@ -26,24 +26,23 @@ class KvGroups(NamedTuple):
     window: float
     """Groups that keep what their window may still attend to."""
 
-    @property
-    def padded_layers(self) -> float:
-        """Layers that a token at full length takes memory for."""
-        return self.layers * (self.full + self.window)
-
     def blocks_per_request(self, deployment: "Deployment", tokens: int) -> float:
-        """Blocks, of a group's layers, of a request of ``tokens`` tokens.
+        """Blocks, of a group's layers, of a request of ``tokens`` tokens: what it may hold at most."""
+        full = -(-tokens // deployment.block_size)
+        return full * self.full + min(full, most_in_window(deployment, tokens)) * self.window
 
-        A windowed group holds the window less one, an iteration's tokens, and a block that straddles (vLLM
-        ``v1/kv_cache_interface.py``, ``SlidingWindowSpec.max_memory_usage_bytes``).
-        """
-        size, window = deployment.block_size, deployment.model.sliding_window
-        full = -(-tokens // size)
-        if window is None:
-            return full * (self.full + self.window)
-        batched = overheads(deployment).tokens or tokens
-        near = min(full, -(-min(window - 1 + batched, tokens) // size) + 1)
-        return full * self.full + near * self.window
+
+def most_in_window(deployment: "Deployment", tokens: int) -> int:
+    """Blocks that a request of ``tokens`` tokens may hold in a group with a sliding window.
+
+    Those of the window less one, of an iteration's tokens, and a block that straddles (vLLM
+    ``v1/kv_cache_interface.py``, ``SlidingWindowSpec.max_memory_usage_bytes``).
+    """
+    size, window = deployment.block_size, deployment.model.sliding_window
+    if window is None:
+        return -(-tokens // size)
+    batched = overheads(deployment).tokens or tokens
+    return -(-min(window - 1 + batched, tokens) // size) + 1
 
 
 def kv_groups(deployment: "Deployment", stage: Stage) -> KvGroups:

@@ -6,10 +6,11 @@ as many blocks as the fullest rank holds (vLLM ``v1/worker/gpu_worker.py`` ``det
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from llmsim.deployment.groups import kv_groups
+from llmsim.deployment.groups import KvGroups, kv_groups
 from llmsim.deployment.layout import Stage, kv_bytes_per_token, stages, state_bytes, weights_bytes
 from llmsim.deployment.overheads import Overheads, batch_defaults, overheads, static_fraction
 from llmsim.errors import ScenarioError
@@ -36,10 +37,10 @@ class MemoryLedger:
     """Linear attention's state of max_num_seqs sequences; 0 for models without."""
     kv_pool_bytes: float
     block_bytes: float
-    """One KV block over the layers of the rank, and those that pad groups."""
+    """One KV block over the layers of a group: all of the rank's, unless only some of them have a sliding window."""
     block_size: int
     num_gpu_blocks: int
-    """As vLLM counts: the null block, which holds no tokens, included."""
+    """As vLLM counts: of all groups, and the null block, which holds no tokens, included."""
     kv_tokens: int
     """The log's "GPU KV cache size": num_gpu_blocks * block_size, or, where only some layers have a window,
     max_concurrency * max_model_len."""
@@ -84,7 +85,6 @@ def ledger(deployment: "Deployment") -> MemoryLedger:
     held = concurrency(deployment, rank, length)
     tokens = rank.num_gpu_blocks * rank.block_size
     if mixes_windows(deployment):
-        notes = (*notes, _counted_whole(deployment, tokens))
         tokens = int(held * length)
     return replace(
         rank,
@@ -113,8 +113,7 @@ def rank_ledger(deployment: "Deployment", stage: Stage) -> MemoryLedger:
     sequences = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
     state = stage.linear_layers * state_bytes(deployment) * sequences
     pool = requested - weights - rest.activation_bytes - rest.non_torch_bytes - rest.cuda_graph_bytes - state
-    layers = kv_groups(deployment, stage).padded_layers
-    block = layers * deployment.block_size * kv_bytes_per_token(deployment)
+    block = kv_groups(deployment, stage).layers * deployment.block_size * kv_bytes_per_token(deployment)
     return MemoryLedger(
         total_bytes=deployment.accelerator.memory_bytes,
         requested_bytes=requested,
@@ -151,9 +150,12 @@ def _requested_bytes(deployment: "Deployment", weights: float, rest: Overheads) 
 def concurrency(deployment: "Deployment", rank: MemoryLedger, tokens: int) -> float:
     """Requests of ``tokens`` tokens that the pool of ``rank``, the fullest, holds at once, windowed layers keeping only
     what they may still attend to."""
-    groups = kv_groups(deployment, _fullest_stage(deployment))
-    held = rank.num_gpu_blocks * (groups.full + groups.window)
-    return held / groups.blocks_per_request(deployment, tokens)
+    return rank.num_gpu_blocks / fullest_groups(deployment).blocks_per_request(deployment, tokens)
+
+
+def fullest_groups(deployment: "Deployment") -> KvGroups:
+    """The groups of layers of the rank with the fewest KV blocks."""
+    return kv_groups(deployment, _fullest_stage(deployment))
 
 
 def mixes_windows(deployment: "Deployment") -> bool:
@@ -162,16 +164,11 @@ def mixes_windows(deployment: "Deployment") -> bool:
 
 
 def _fullest_stage(deployment: "Deployment") -> Stage:
-    return min(stages(deployment), key=lambda stage: rank_ledger(deployment, stage).num_gpu_blocks)
+    def positions(stage: Stage) -> float:
+        groups = kv_groups(deployment, stage)
+        return rank_ledger(deployment, stage).num_gpu_blocks / (groups.full + groups.window)
 
-
-def _counted_whole(deployment: "Deployment", tokens: int) -> str:
-    """What a run makes of windows that only some layers have."""
-    model = deployment.model
-    return (
-        f"{model.sliding_window_layers} of {model.attention_layers} layers keep a window of {model.sliding_window} "
-        f"tokens: a run counts their KV at full length, {tokens} tokens in all"
-    )
+    return min(stages(deployment), key=positions)
 
 
 def _notes(deployment: "Deployment") -> tuple[str, ...]:
@@ -190,7 +187,7 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
         ScenarioError: if an explicit length exceeds the model's or the pool's.
     """
     model_limit = deployment.model.max_position_embeddings
-    pool_limit = (rank.num_gpu_blocks - 1) * rank.block_size
+    pool_limit = _longest_request(deployment, rank)
     largest = min(model_limit, pool_limit)
     asked = deployment.max_model_len
     if asked == "auto":
@@ -201,12 +198,20 @@ def _max_model_len(deployment: "Deployment", rank: MemoryLedger) -> tuple[int, t
             f"max_model_len = {asked} is longer than the {model_limit} tokens (max_position_embeddings) of "
             f"{deployment.model.name}; allowed: at most {largest}, or 'auto'"
         )
-    if -(-asked // rank.block_size) > rank.num_gpu_blocks - 1 and not deployment.allow_long_max_model_len:
+    if asked > pool_limit and not deployment.allow_long_max_model_len:
         raise ScenarioError(
             f"max_model_len = {asked} does not fit: the KV pool of {rank.num_gpu_blocks} blocks holds "
             f"{pool_limit} tokens beside the null block; allowed: at most {largest}, or 'auto'"
         )
     return asked, ()
+
+
+def _longest_request(deployment: "Deployment", rank: MemoryLedger) -> int:
+    """Tokens of the longest request that the pool holds beside the null block: whole blocks."""
+    groups, size, blocks = fullest_groups(deployment), rank.block_size, float(rank.num_gpu_blocks - 1)
+    longest = -(-deployment.model.max_position_embeddings // size) * size
+    lengths = range(size, longest + size, size)
+    return size * bisect_right(lengths, blocks, key=lambda tokens: groups.blocks_per_request(deployment, tokens))
 
 
 def _does_not_fit(deployment: "Deployment", rank: MemoryLedger) -> str:

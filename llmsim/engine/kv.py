@@ -4,20 +4,58 @@ Without prefix caching a block is a block, so the pool is one number. ``llmsim.e
 released blocks remember what they hold.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from llmsim.engine.sequence import Sequence
+
+
+class BlockGroups(NamedTuple):
+    """How many KV blocks tokens take: one in every group of layers for each ``size`` tokens, at the same positions.
+
+    Groups whose layers have a sliding window give blocks back that nobody attends to any more.
+    """
+
+    size: int
+    """Tokens in a block."""
+    full: int = 1
+    """Groups that keep the whole context."""
+    window: int = 0
+    """Groups with a sliding window."""
+    window_tokens: int = 0
+    """Of the window."""
+    most_in_window: int = 0
+    """Positions that a prompt may take at once in a group with a window."""
+
+    @property
+    def width(self) -> int:
+        """Blocks at one position."""
+        return self.full + self.window
+
+    def left(self, computed: int) -> int:
+        """Positions that a sequence has left behind when the token after ``computed`` ones is next.
+
+        Source: vLLM ``v1/core/single_type_kv_cache_manager.py``, ``SlidingWindowManager.get_num_skipped_tokens``.
+        """
+        return max(0, computed - self.window_tokens + 1) // self.size if self.window else 0
+
+    def of_prompt(self, positions: int) -> int:
+        """Blocks that a prompt takes at so many further positions, in the course of its chunks."""
+        return self.full * positions + self.window * min(positions, self.most_in_window)
+
+    def kept_until(self, sequence: Sequence) -> int:
+        """Context at which a sequence has left all the windowed blocks behind that others may find."""
+        return (sequence.left + len(sequence.window_blocks or ())) * self.size + self.window_tokens - 1
 
 
 class KvCache(Protocol):
     """What the engine asks of KV memory. ``free + held = blocks`` after every call."""
 
     blocks: int
-    """Usable blocks (vLLM's null block left out)."""
+    """Usable blocks, of all groups (vLLM's null block left out)."""
     free: int
 
     def lookup(self, sequence: Sequence) -> tuple[int, int]:
-        """The longest cached prefix of the sequence, in blocks, and how many of those blocks are free now."""
+        """The longest cached prefix of the sequence, in positions, and how many blocks of it are free now."""
         ...
 
     def admit(self, sequence: Sequence, hits: int, new_blocks: int) -> None:
@@ -28,12 +66,26 @@ class KvCache(Protocol):
         """Give ``new_blocks`` to running sequences, whichever they are; they must be free."""
         ...
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
-        """Let the full blocks among the sequence's first ``tokens`` tokens be found by others."""
+    def give_back(self, blocks: int) -> None:
+        """Take back blocks of windowed layers that decodes have left behind, whichever they are of."""
         ...
 
-    def release(self, sequence: Sequence, held: int, tokens: int) -> None:
-        """Take back the ``held`` blocks of a sequence, whose first ``tokens`` tokens may be found again."""
+    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
+        """Let a sequence leave the positions ``left .. now_left - 1`` of windowed layers behind."""
+        ...
+
+    def register(self, sequence: Sequence, tokens: int, *, windows: bool = True) -> None:
+        """Let the full blocks among the sequence's first ``tokens`` tokens be found by others.
+
+        Without ``windows`` those of windowed layers are found only when it is released.
+        """
+        ...
+
+    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
+        """Take back the blocks of a sequence at its first ``positions``, or in windowed layers after the ``left``.
+
+        Those of its first ``tokens`` tokens may be found again.
+        """
         ...
 
     def cached_keys(self, registered: list[tuple[Sequence, int]]) -> int:
@@ -44,11 +96,12 @@ class KvCache(Protocol):
 class BlockPool:
     """KV memory without prefix caching: a number of free blocks."""
 
-    __slots__ = ("blocks", "free")
+    __slots__ = ("_groups", "blocks", "free")
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, groups: BlockGroups) -> None:
         self.blocks = blocks
         self.free = blocks
+        self._groups = groups
 
     def lookup(self, sequence: Sequence) -> tuple[int, int]:
         """Nothing is ever found."""
@@ -62,12 +115,20 @@ class BlockPool:
         """Take the new blocks."""
         self.free -= new_blocks
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
+    def give_back(self, blocks: int) -> None:
+        """Count the blocks as free."""
+        self.free += blocks
+
+    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
+        """Count the blocks as free."""
+        self.free += (now_left - left) * self._groups.window
+
+    def register(self, sequence: Sequence, tokens: int, *, windows: bool = True) -> None:
         """Nothing to remember."""
 
-    def release(self, sequence: Sequence, held: int, tokens: int) -> None:
+    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
         """Count the blocks as free."""
-        self.free += held
+        self.free += positions * self._groups.full + (positions - left) * self._groups.window
 
     def cached_keys(self, registered: list[tuple[Sequence, int]]) -> int:
         """Nothing can be found."""

@@ -8,6 +8,7 @@ out (``EngineState`` hears of it) when it ends, or when an arrival cuts it at th
 
 from bisect import bisect_left
 
+from llmsim.engine.clock import MANY
 from llmsim.engine.pace import Cell
 from llmsim.engine.plan import Plan
 from llmsim.engine.state import EngineState
@@ -45,7 +46,10 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
             iterations = min(iterations, (cell.window_to - 1 - batch.decode_window_tokens) // growing)
         if (crossing := clock.next_crossing()) is not None:
             iterations = min(iterations, crossing - 1 - plan.iteration)
-    return clock.iterations_within(state.kv.free, iterations) if iterations > 0 else 0
+    if iterations <= 0:
+        return 0
+    awaited = plan.awaited_blocks if plan.stopped_by == "kv" and state.groups.window else MANY
+    return clock.iterations_within(state.kv.free, iterations, awaited)
 
 
 class Leap:
@@ -116,11 +120,14 @@ class Leap:
         """The longest of the first ``iterations`` iterations: their times ascend or descend."""
         return self.ticks + max(self.longer_ticks, 0) * (iterations - 1)
 
-    def later(self, first: int, state: EngineState) -> list[Plan]:
-        """Iterations ``first`` (1: the one after ``plan``) to the last as plans of their own, once carried out."""
-        return [self._repetition(number, state) for number in range(first, self.iterations + 1)]
+    def later(self, first: int, kv_blocks: int) -> list[Plan]:
+        """Iterations ``first`` (1: the one after ``plan``) to the last as plans of their own, once carried out.
 
-    def _repetition(self, number: int, state: EngineState) -> Plan:
+        In the last one ``kv_blocks`` are held.
+        """
+        return [self._repetition(number, kv_blocks) for number in range(first, self.iterations + 1)]
+
+    def _repetition(self, number: int, kv_blocks: int) -> Plan:
         plan, batch = self.plan, self.plan.batch
         repetition = Plan(plan.clock, plan.number + number)
         repetition.iteration = plan.iteration + number
@@ -132,6 +139,6 @@ class Leap:
         )
         repetition.running = plan.running
         repetition.waiting = plan.waiting + sum(planned < number for planned in self.arrived_before)
-        repetition.kv_blocks = state.kv.blocks - state.kv.free
+        repetition.kv_blocks = kv_blocks
         repetition.takes_place(self.end_ticks(number), self.end_ticks(number + 1))
         return repetition

@@ -68,7 +68,7 @@ class OrcaPolicy:
                 return "slots"
             sequence = state.waiting.head()
             hits, hits_free = state.kv.lookup(sequence)
-            if state.blocks_at(sequence, 0) - hits + hits_free > state.kv.free:
+            if state.blocks_at(sequence, 0) - hits * state.width + hits_free > state.kv.free:
                 return "kv"
             state.admit(plan, hits, sequence.length - hits * state.block_size)
         return "empty"

@@ -47,6 +47,8 @@ class Plan:
     """Requests running after scheduling."""
     waiting: int = 0
     kv_blocks: int = 0
+    awaited_blocks: int = 0
+    """When KV blocks stopped admission: it will not go on before so many are free."""
     repeats: bool = True
     """Whether the next plan is the same again, with every context one token longer, as long as nothing happens."""
     start_ticks: int = 0

@@ -1,239 +1,172 @@
-"""Prefix caching without token ids and, for what nobody else can share, without blocks.
-
-A prompt names streams of tokens; two tokens are equal iff stream and index are. A block's key stands for all tokens up
-to its end, interned as (key of the block before, pieces of streams in the block) -> int.
+"""Prefix caching: KV memory in which released blocks can be found again until they are reused.
 
 vLLM's free list has two parts: blocks that hold nothing worth finding, reused last in first out, and behind them the
 blocks that do, least recently released first. The first part is only a number here. In the second, blocks whose keys
 other requests may ask for stand one by one; the blocks of a prompt's private rest, which only the same request can find
 again after a preemption, stand as one run a release. A request whose tokens are all its own costs the same at any
 length.
+
+Groups of layers that keep the whole context hold the same positions, and so do those with a sliding window: the blocks
+of all groups of a kind at one position are taken, found and evicted together.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-import numpy as np
-
+from llmsim.engine.kv import BlockGroups
+from llmsim.engine.prompt_keys import PromptKeys
 from llmsim.engine.sequence import Sequence
-from llmsim.workload.table import RequestTable
-
-Piece = tuple[int, int, int]
-"""Stream, index of the first token, tokens."""
-
-_FEW_KEYS = 1 << 18
-"""Interned keys that are kept without a look at which are still of use."""
 
 
-@dataclass(slots=True, eq=False)
+class Block:
+    """The blocks of like groups of layers at one position, whose key other requests may ask for."""
+
+    __slots__ = ("key", "layers", "users")
+
+    def __init__(self, key: int, layers: "_Layers") -> None:
+        self.key = key
+        self.layers = layers
+        self.users = 1
+        """Running sequences that hold it."""
+
+
+class _Layers:
+    """Groups of layers of one kind, and where the blocks are that can be found in them."""
+
+    __slots__ = ("copies", "groups", "reach", "runs")
+
+    def __init__(self, groups: int, reach: int | None = None) -> None:
+        self.groups = groups
+        """Blocks at one position."""
+        self.reach = reach
+        """Positions that must be there before the end of a hit; None: all."""
+        self.copies: dict[int, list[Block]] = {}
+        """Blocks that hold a key, oldest first."""
+        self.runs: dict[int, list[_Run]] = {}
+        """Released private blocks, by request."""
+
+    def first(self, hits: int) -> int:
+        """First position that a hit takes."""
+        return 0 if self.reach is None else max(0, hits - self.reach)
+
+    def left(self, sequence: Sequence) -> int:
+        """Positions that the sequence has left behind."""
+        return 0 if self.reach is None else sequence.left
+
+    def blocks_of(self, sequence: Sequence) -> list[Block]:
+        """Blocks of the sequence that others may find, from the first it has not left behind."""
+        blocks = sequence.blocks if self.reach is None else sequence.window_blocks
+        assert blocks is not None
+        return blocks
+
+    def longest(self, keys: list[int], row: int, most: int) -> int:
+        """Positions of the longest prefix up to ``most`` that can be found; those of ``keys`` are shared ones."""
+        if self.reach is None:
+            for position, key in enumerate(keys):
+                if key not in self.copies:
+                    return position
+            return self._private_end(row, len(keys), most)
+        end = there = 0
+        for position in range(most - 1, -1, -1):
+            if not self._holds(keys, row, position):
+                there = 0
+                continue
+            end = end if there else position + 1
+            there += 1
+            if there == self.reach:
+                return end
+        return end if there else 0
+
+    def idle(self, keys: list[int], hits: int) -> int:
+        """How many blocks of a hit nobody uses."""
+        first = self.first(hits)
+        copies = self.copies
+        shared = sum([not copies[key][0].users for key in keys[first:hits]])
+        return self.groups * (shared + max(0, hits - max(first, len(keys))))
+
+    def _holds(self, keys: list[int], row: int, position: int) -> bool:
+        if position < len(keys):
+            return keys[position] in self.copies
+        return any(run.first <= position < run.last for run in self.runs.get(row, ()))
+
+    def _private_end(self, row: int, first: int, most: int) -> int:
+        """First position from ``first`` on at which the request's released private blocks end."""
+        end = first
+        while end < most and self._holds([], row, end):
+            end += 1
+        return end
+
+
 class _Run:
-    """Released private blocks ``first .. last - 1`` of one request; eviction takes the last first."""
+    """Released private blocks at positions ``first .. last - 1`` of one request; eviction takes the last first."""
 
-    row: int
-    first: int
-    last: int
+    __slots__ = ("first", "last", "layers", "row")
 
-
-class PromptKeys:
-    """The keys of every request's blocks, made as they are asked for. One for all replicas of a block size."""
-
-    def __init__(self, table: RequestTable, block_size: int) -> None:
-        self.block_size = block_size
-        self._table = table
-        self._shared_streams = _shared_streams(table)
-        self._interned: dict[tuple[int, tuple[Piece, ...]], int] = {}
-        self._next = 0
-        self._chains: dict[int, list[int]] = {}
-        self._users: list[PrefixCache] = []
-        self._limit = _FEW_KEYS
-
-    def shared_tokens(self, row: int) -> int:
-        """Leading tokens of a request whose streams more than one request names, outputs to come included."""
-        shared = 0
-        for stream, _, tokens in self._pieces(row):
-            if stream not in self._shared_streams:
-                return shared
-            shared += tokens
-        if self.has_segments(row) and -1 - row in self._shared_streams:
-            shared += int(self._table.output_tokens[row])
-        return shared
-
-    def has_segments(self, row: int) -> bool:
-        """Whether the request names its prompt's streams; otherwise it is one stream of its own."""
-        offsets = self._table.segment_offsets
-        return len(offsets) > 1 and bool(offsets[row + 1] > offsets[row])
-
-    def outputs_named(self, row: int) -> list[int]:
-        """The requests whose outputs the prompt of ``row`` names."""
-        return [-1 - stream for stream, _, _ in self._pieces(row) if stream < 0]
-
-    def chain(self, row: int, blocks: int) -> list[int]:
-        """The keys of the first ``blocks`` blocks, all within the shared tokens of the request."""
-        chain = self._chains.setdefault(row, [])
-        if len(chain) < blocks:
-            self._extend(row, chain, blocks)
-        return chain
-
-    def forget(self, row: int) -> None:
-        """Drop the request's keys: it has ended. Blocks that hold them keep them."""
-        self._chains.pop(row, None)
-
-    def _pieces(self, row: int) -> list[Piece]:
-        if not self.has_segments(row):
-            return []
-        table = self._table
-        first, last = int(table.segment_offsets[row]), int(table.segment_offsets[row + 1])
-        return merged(
-            [
-                (int(table.segment_stream[i]), int(table.segment_start[i]), int(table.segment_tokens[i]))
-                for i in range(first, last)
-            ]
-        )
-
-    def _extend(self, row: int, chain: list[int], blocks: int) -> None:
-        pieces = [*self._pieces(row), (-1 - row, 0, int(self._table.output_tokens[row]))]
-        parent = chain[-1] if chain else -1
-        for block in _blocks(pieces, len(chain), blocks, self.block_size):
-            parent = self._intern(parent, block)
-            chain.append(parent)
-
-    def used_by(self, cache: "PrefixCache") -> None:
-        """Keys that ``cache`` holds must be kept."""
-        self._users.append(cache)
-
-    def _intern(self, parent: int, pieces: tuple[Piece, ...]) -> int:
-        key = self._interned.setdefault((parent, pieces), self._next)
-        if key == self._next:
-            self._next += 1
-            if len(self._interned) > self._limit:
-                self._purge(key)
-        return key
-
-    def _purge(self, newest: int) -> None:
-        """Forget keys that no block holds and no request has, unless they lead to one that is kept.
-
-        A prefix whose keys are forgotten gets new ones; no block holds it, so that nothing is lost.
-        """
-        kept = {newest, *(key for chain in self._chains.values() for key in chain)}
-        for cache in self._users:
-            kept.update(cache.keys_held())
-        newer_first = sorted(self._interned.items(), key=lambda item: -item[1])
-        for (parent, _), key in newer_first:
-            if key in kept:
-                kept.add(parent)
-        self._interned = {pieces: key for pieces, key in self._interned.items() if key in kept}
-        self._limit = max(_FEW_KEYS, 2 * len(self._interned))
+    def __init__(self, layers: _Layers, row: int, first: int, last: int) -> None:
+        self.layers = layers
+        self.row = row
+        self.first = first
+        self.last = last
 
 
-def merged(pieces: list[Piece]) -> list[Piece]:
-    """Adjacent pieces of one stream joined, so that any cutting of a prompt gives the same keys."""
-    result: list[Piece] = []
-    for stream, start, tokens in pieces:
-        if result and result[-1][0] == stream and result[-1][1] + result[-1][2] == start:
-            result[-1] = (stream, result[-1][1], result[-1][2] + tokens)
-        elif tokens:
-            result.append((stream, start, tokens))
-    return result
-
-
-def _blocks(pieces: list[Piece], first: int, last: int, size: int) -> Iterator[tuple[Piece, ...]]:
-    """The pieces that each of the blocks ``first .. last - 1`` of ``size`` tokens is made of."""
-    index, offset = 0, first * size
-    while offset >= pieces[index][2]:
-        offset -= pieces[index][2]
-        index += 1
-    for _ in range(first, last):
-        block, lacking = [], size
-        while lacking:
-            stream, start, length = pieces[index]
-            tokens = min(lacking, length - offset)
-            block.append((stream, start + offset, tokens))
-            lacking -= tokens
-            offset += tokens
-            if offset == length:
-                index, offset = index + 1, 0
-        yield tuple(block)
-
-
-def _shared_streams(table: RequestTable) -> frozenset[int]:
-    """Streams that more than one request has: named by two prompts, or generated by one and named by another."""
-    if len(table.segment_offsets) <= 1:
-        return frozenset()
-    rows = np.repeat(np.arange(len(table)), np.diff(table.segment_offsets))
-    named = np.unique(np.stack([table.segment_stream, rows]), axis=1)[0]
-    streams, counts = np.unique(named, return_counts=True)
-    return frozenset(streams[(counts > 1) | (streams < 0)].tolist())
+_NOBODY = -1
+"""In place of the request of a run that nobody can find."""
 
 
 class PrefixCache:
     """KV memory in which released blocks can be found again until they are reused. See ``KvCache``."""
 
-    __slots__ = (
-        "_blank",
-        "_copies",
-        "_keys",
-        "_next",
-        "_reusable",
-        "_runs",
-        "_users",
-        "blocks",
-        "free",
-        "keys",
-    )
+    __slots__ = ("_blank", "_kinds", "_nowhere", "_reusable", "_windowed", "blocks", "free", "keys")
 
-    def __init__(self, blocks: int, keys: PromptKeys) -> None:
+    def __init__(self, blocks: int, keys: PromptKeys, groups: BlockGroups) -> None:
         self.blocks = blocks
         self.free = blocks
         self.keys = keys
         self._blank = blocks
-        self._reusable: OrderedDict[int | _Run, None] = OrderedDict()
-        """Free blocks that can be found, least recently released first: shared ones by number, private runs."""
-        self._runs: dict[int, list[_Run]] = {}
-        self._copies: dict[int, list[int]] = {}
-        """Blocks that hold a key, oldest first."""
-        self._keys: dict[int, int] = {}
-        self._users: dict[int, int] = {}
-        self._next = 0
+        self._reusable: OrderedDict[Block | _Run, None] = OrderedDict()
+        """Free blocks that hold something, least recently released first."""
+        self._nowhere = _Layers(1)
+        """Of blocks that hold what nobody can find."""
+        self._windowed: _Layers | None = None
+        self._kinds = [_Layers(groups.full)] if groups.full else []
+        if groups.window:
+            self._windowed = _Layers(groups.window, max(1, -(-(groups.window_tokens - 1) // groups.size)))
+            self._kinds.append(self._windowed)
         keys.used_by(self)
 
     def keys_held(self) -> Iterable[int]:
         """Keys that some block holds."""
-        return self._copies
+        return {key for layers in self._kinds for key in layers.copies}
 
     def lookup(self, sequence: Sequence) -> tuple[int, int]:
-        """The longest cached prefix, at most all but the last token: hits, and how many of them are free."""
-        size = self.keys.block_size
-        most = (sequence.length - 1) // size
-        shared = min(sequence.shared_tokens // size, most)
-        hits = free = 0
-        if shared:
-            copies, users = self._copies, self._users
-            for key in self.keys.chain(sequence.row, shared)[:shared]:
-                if key not in copies:
-                    return hits, free
-                free += not users[copies[key][0]]
-                hits += 1
-        if hits < most and sequence.row in self._runs:
-            private = self._private_hits(sequence.row, hits, most)
-            return hits + private, free + private
-        return hits, free
+        """The longest cached prefix, at most all but the last token, and how many of its blocks are free.
+
+        In layers with a sliding window only what the next token attends to must be there. Source: vLLM
+        ``v1/core/single_type_kv_cache_manager.py``, ``SlidingWindowManager.find_longest_cache_hit``.
+        """
+        size, row = self.keys.block_size, sequence.row
+        hits = (sequence.length - 1) // size
+        shared = min(sequence.shared_tokens // size, hits)
+        if not shared and row not in self._kinds[0].runs:
+            return 0, 0
+        keys = self.keys.chain(row, shared)[:shared] if shared else []
+        for layers in self._kinds:
+            hits = layers.longest(keys, row, hits)
+        return hits, sum([layers.idle(keys, hits) for layers in self._kinds]) if hits else 0
 
     def admit(self, sequence: Sequence, hits: int, new_blocks: int) -> None:
         """Take the hits out of reuse, and new blocks from what is free."""
-        size = self.keys.block_size
-        shared = min(sequence.shared_tokens // size, hits)
         sequence.blocks = []
-        if shared:
-            for key in self.keys.chain(sequence.row, shared)[:shared]:
-                block = self._copies[key][0]
-                if not self._users[block]:
-                    del self._reusable[block]
-                    self.free -= 1
-                self._users[block] += 1
-                sequence.blocks.append(block)
-        if hits > shared:
-            self._take_private(sequence.row, shared, hits)
+        if self._windowed is not None:
+            sequence.window_blocks, sequence.left = [], self._windowed.first(hits)
+        if hits:
+            shared = min(sequence.shared_tokens // self.keys.block_size, hits)
+            keys = self.keys.chain(sequence.row, shared)[:shared] if shared else []
+            for layers in self._kinds:
+                first = layers.first(hits)
+                layers.blocks_of(sequence).extend([self._share(layers.copies[key][0]) for key in keys[first:]])
+                if hits > shared:
+                    self._take_private(layers, sequence.row, max(first, shared), hits)
         self.take(new_blocks)
 
     def take(self, new_blocks: int) -> None:
@@ -246,104 +179,134 @@ class PrefixCache:
         self._blank = 0
         self._evict(new_blocks - blank)
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
-        """Register the sequence's full shared blocks; private ones need no entry while they are held."""
-        size = self.keys.block_size
-        full = min(tokens, sequence.shared_tokens) // size
-        blocks = sequence.blocks
-        assert blocks is not None
-        if full <= len(blocks):
+    def give_back(self, blocks: int) -> None:
+        """Blocks that decodes leave behind are reused after those released before; nobody finds them."""
+        if not blocks:
             return
-        for key in self.keys.chain(sequence.row, full)[len(blocks) : full]:
-            block = self._next
-            self._next += 1
-            self._keys[block] = key
-            self._users[block] = 1
-            self._copies.setdefault(key, []).append(block)
-            blocks.append(block)
+        self.free += blocks
+        youngest = next(reversed(self._reusable), None)
+        if isinstance(youngest, _Run) and youngest.row == _NOBODY:
+            youngest.last += blocks
+        else:
+            self._reusable[_Run(self._nowhere, _NOBODY, 0, blocks)] = None
 
-    def release(self, sequence: Sequence, held: int, tokens: int) -> None:
+    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
+        """Shared blocks can be found until they are reused, private ones are of no use to anybody."""
+        assert self._windowed is not None
+        shared = self._windowed.blocks_of(sequence)
+        blocks = shared[: now_left - left]
+        del shared[: len(blocks)]
+        sequence.left = now_left
+        self.give_back(self._windowed.groups * (now_left - left - len(blocks)))
+        for block in reversed(blocks):
+            self._let_go(block)
+
+    def register(self, sequence: Sequence, tokens: int, *, windows: bool = True) -> None:
+        """Register the sequence's full shared blocks; private ones need no entry while they are held."""
+        full = min(tokens, sequence.shared_tokens) // self.keys.block_size
+        if not full:
+            return
+        for layers in self._kinds:
+            if layers is self._windowed and not windows:
+                continue
+            blocks = layers.blocks_of(sequence)
+            first = layers.left(sequence) + len(blocks)
+            for key in self.keys.chain(sequence.row, full)[first:full]:
+                block = Block(key, layers)
+                layers.copies.setdefault(key, []).append(block)
+                blocks.append(block)
+
+    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
         """Blocks without a key become blank; the others can be reused, the sequence's last block first."""
+        sequence.left = left
         self.register(sequence, tokens)
         full = tokens // self.keys.block_size
-        blocks = sequence.blocks
-        assert blocks is not None
-        self._blank += held - full
-        self.free += held - full
-        if full > len(blocks):
-            run = _Run(sequence.row, len(blocks), full)
-            self._reusable[run] = None
-            self._runs.setdefault(sequence.row, []).append(run)
-            self.free += full - len(blocks)
-        for block in reversed(blocks):
-            self._users[block] -= 1
-            if not self._users[block]:
-                self._reusable[block] = None
-                self.free += 1
-        sequence.blocks = None
+        for layers in self._kinds:
+            blocks = layers.blocks_of(sequence)
+            left = layers.left(sequence)
+            first = left + len(blocks)
+            blank = layers.groups * (positions - max(full, left))
+            self._blank += blank
+            self.free += blank
+            if full > first:
+                run = _Run(layers, sequence.row, first, full)
+                self._reusable[run] = None
+                layers.runs.setdefault(sequence.row, []).append(run)
+                self.free += layers.groups * (full - first)
+            for block in reversed(blocks):
+                self._let_go(block)
+        sequence.blocks = sequence.window_blocks = None
 
     def cached_keys(self, registered: list[tuple[Sequence, int]]) -> int:
         """Distinct keys: shared ones, and private blocks held or released, copies counted once."""
+        layers = self._kinds[0]
         private: set[tuple[int, int]] = set()
         for sequence, tokens in registered:
-            self.register(sequence, tokens)
-            assert sequence.blocks is not None
-            private.update((sequence.row, i) for i in range(len(sequence.blocks), tokens // self.keys.block_size))
-        for row, runs in self._runs.items():
+            self.register(sequence, tokens, windows=False)
+            first = layers.left(sequence) + len(layers.blocks_of(sequence))
+            private.update((sequence.row, i) for i in range(first, tokens // self.keys.block_size))
+        for row, runs in layers.runs.items():
             private.update((row, i) for run in runs for i in range(run.first, run.last))
-        return len(self._copies) + len(private)
+        return len(layers.copies) + len(private)
+
+    def _share(self, block: Block) -> Block:
+        if not block.users:
+            del self._reusable[block]
+            self.free -= block.layers.groups
+        block.users += 1
+        return block
+
+    def _let_go(self, block: Block) -> None:
+        block.users -= 1
+        if not block.users:
+            self._reusable[block] = None
+            self.free += block.layers.groups
 
     def _evict(self, count: int) -> None:
+        """Forget the least recently released blocks until ``count`` more are taken; what is too many is blank."""
         reusable = self._reusable
-        while count:
+        while count > 0:
             oldest = next(iter(reusable))
+            groups = oldest.layers.groups
             if isinstance(oldest, _Run):
-                gone = min(count, oldest.last - oldest.first)
+                gone = min(-(-count // groups), oldest.last - oldest.first)
                 oldest.last -= gone
-                count -= gone
-                if oldest.last > oldest.first:
-                    return
-                self._drop_run(oldest)
+                count -= gone * groups
+                if oldest.last == oldest.first:
+                    self._drop_run(oldest)
             else:
                 del reusable[oldest]
                 self._forget(oldest)
-                count -= 1
+                count -= groups
+        self._blank -= count
 
-    def _forget(self, block: int) -> None:
-        key = self._keys.pop(block)
-        del self._users[block]
-        copies = self._copies[key]
+    def _forget(self, block: Block) -> None:
+        copies = block.layers.copies[block.key]
         copies.remove(block)
         if not copies:
-            del self._copies[key]
+            del block.layers.copies[block.key]
 
     def _drop_run(self, run: _Run) -> None:
         del self._reusable[run]
-        runs = self._runs[run.row]
+        if run.row == _NOBODY:
+            return
+        runs = run.layers.runs[run.row]
         runs.remove(run)
         if not runs:
-            del self._runs[run.row]
+            del run.layers.runs[run.row]
 
-    def _private_hits(self, row: int, first: int, most: int) -> int:
-        """How many private blocks from number ``first`` on are there without a gap."""
-        runs = self._runs[row]
-        found = first
-        while found < most and any(run.first <= found < run.last for run in runs):
-            found += 1
-        return found - first
-
-    def _take_private(self, row: int, first: int, last: int) -> None:
+    def _take_private(self, layers: _Layers, row: int, first: int, last: int) -> None:
         """Take the released private blocks ``first .. last - 1`` of a request out of reuse, from its oldest runs.
 
         A younger run may hold copies of blocks just taken from an older one; they become blank.
         """
         wanted = first
-        for run in list(self._runs[row]):
+        for run in list(layers.runs[row]):
             if not run.first <= wanted < run.last:
                 continue
-            self._blank += wanted - run.first
+            self._blank += layers.groups * (wanted - run.first)
             run.first = min(run.last, last)
-            self.free -= run.first - wanted
+            self.free -= layers.groups * (run.first - wanted)
             wanted = run.first
             if run.first == run.last:
                 self._drop_run(run)

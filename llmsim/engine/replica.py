@@ -248,20 +248,22 @@ class Replica:
         while landed and flights[0] is not plan:
             self._land(flights.popleft())
             landed -= 1
-        run = Run(clock.residues.copy(), leap.arrived_before) if self._recorder.keeps_iterations else None
-        gone = []
-        taken = held = 0
+        run = None
+        if self._recorder.keeps_iterations:
+            second = state.kv.blocks - state.kv.free + clock.blocks_due()
+            run = Run(second - plan.kv_blocks, clock.changes(), leap.arrived_before)
+        gone: list[Sequence] = []
+        blocks = held = plan.kv_blocks
         if leap.iterations:
-            taken = clock.blocks_over(leap.iterations)
-            held = taken if landed > leap.iterations else clock.blocks_over(max(landed - 1, 0))
-            state.kv.take(taken)
-            gone = clock.leap(leap.iterations)
+            if 1 < landed <= leap.iterations:
+                blocks = state.kv.blocks - state.kv.free + clock.blocks_over(landed - 1) - clock.left_over(landed - 2)
+            gone, held = state.leap(plan, leap.iterations)
             self.leaped_iterations += leap.iterations
         self._free_ticks = leap.last_end_ticks
-        later = leap.later(max(landed, 1), state) if landed <= leap.iterations else []
+        later = leap.later(max(landed, 1), held) if landed <= leap.iterations else []
         if landed:
             flights.popleft()
-            self._land_run(leap, run, landed, plan.kv_blocks + held, [] if later else gone)
+            self._land_run(leap, run, landed, blocks if later else held, [] if later else gone)
         if later:
             state.depart(later[-1], gone)
             flights.extend(later)

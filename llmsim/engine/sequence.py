@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from llmsim.engine.clock import IterationClock
+    from llmsim.engine.prefix import Block
 
 NEVER = -1
 """A time or an iteration that has not come."""
@@ -52,8 +53,12 @@ class Sequence:
     recomputed_tokens: int = 0
     computed_before: int = 0
     """Most tokens that were computed when it was preempted."""
-    blocks: list[int] | None = None
+    blocks: "list[Block] | None" = None
     """Registered blocks it shares, first to last (prefix caching only)."""
+    window_blocks: "list[Block] | None" = None
+    """The same in layers with a sliding window, from the first position it has not left behind."""
+    left: int = 0
+    """Positions that it had left behind in layers with a sliding window (prefix caching only)."""
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from collections import deque
 
 from llmsim.cost.base import Batch
 from llmsim.engine.clock import IterationClock
-from llmsim.engine.kv import KvCache
+from llmsim.engine.kv import BlockGroups, KvCache
 from llmsim.engine.plan import Plan
 from llmsim.engine.queues import WaitingQueue
 from llmsim.engine.sequence import NEVER, Sequence
@@ -25,12 +25,14 @@ class EngineState:
         "block_size",
         "clock",
         "flights",
+        "groups",
         "kv",
         "lanes",
         "named",
         "partial",
         "running",
         "waiting",
+        "width",
         "window",
     )
 
@@ -38,8 +40,8 @@ class EngineState:
         self,
         kv: KvCache,
         waiting: WaitingQueue,
+        groups: BlockGroups,
         *,
-        block_size: int,
         window: int | None = None,
         batches_in_flight: int = 1,
         lanes: int = 1,
@@ -47,11 +49,14 @@ class EngineState:
     ) -> None:
         self.kv = kv
         self.waiting = waiting
-        self.block_size = block_size
+        self.groups = groups
+        self.block_size = groups.size
+        self.width = groups.width
+        """KV blocks that tokens take each time they fill the last ones."""
         self.window = window
         self.batches_in_flight = batches_in_flight
         self._reserves = reserves_kv
-        self.lanes = [IterationClock(block_size, window, takes_blocks=not reserves_kv) for _ in range(lanes)]
+        self.lanes = [IterationClock(groups, window, takes_blocks=not reserves_kv) for _ in range(lanes)]
         """One clock for each micro batch that can be on its way through the stages of a pipeline."""
         self.clock = self.lanes[0]
         """The clock of the decodes that can be planned now."""
@@ -85,17 +90,17 @@ class EngineState:
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold ``tokens`` tokens."""
-        return -(-tokens // self.block_size)
+        return -(-tokens // self.block_size) * self.width
 
     def blocks_at(self, sequence: Sequence, computed: int) -> int:
-        """Blocks that a running sequence holds with so many tokens computed or scheduled."""
+        """Blocks that a running sequence has taken with so many tokens computed or scheduled."""
         return self.blocks_for(sequence.limit_tokens if self._reserves else computed)
 
     def admit(self, plan: Plan, hits: int, tokens: int) -> None:
         """Move the head of the queue to the running list: ``hits`` blocks were found, ``tokens`` are computed."""
         sequence = self.waiting.take()
         found = hits * self.block_size
-        self.kv.admit(sequence, hits, self.blocks_at(sequence, found + tokens) - hits)
+        self.kv.admit(sequence, hits, self.blocks_at(sequence, found + tokens) - hits * self.width)
         if not sequence.preemptions:
             sequence.cached_tokens = found
         sequence.computed = found
@@ -127,7 +132,7 @@ class EngineState:
             if (author := self.named.get(row)) is not None:
                 planned = 0 if self.decodes_now(author) or author.clock is None else 1
                 iteration = (author.clock or self.clock).iteration - planned
-                self.kv.register(author, self.registered(author, iteration))
+                self.kv.register(author, self.registered(author, iteration), windows=False)
 
     def registered(self, sequence: Sequence, iteration: int) -> int:
         """Tokens of a running sequence that prefix caching can find once ``iteration`` is planned.
@@ -190,28 +195,56 @@ class EngineState:
         self.clock.join(sequence, context, iteration + 1)
 
     def close(self, plan: Plan) -> None:
-        """Complete a plan: sum up its batch, let finished prefills join the clock, count the iteration."""
+        """Complete a plan: sum up its batch, count the iteration, let finished prefills join the clock."""
         clock, kv = self.clock, self.kv
         plan.running, plan.waiting, plan.kv_blocks = len(self.running), len(self.waiting), kv.blocks - kv.free
         if plan.prefills or plan.delayed or clock.delayed:
-            self._close_mixed(plan)
+            self._sum_up_mixed(plan)
         else:
             plan.decodes = decodes = clock.count
             context = clock.offsets + decodes * (plan.iteration + 1)
             window = context if self.window is None else clock.window_context()
             plan.batch = Batch(0, 0, 0, 0, decodes, context, decodes, 0, 0, window)
         gone = clock.advance()
+        if self.groups.window:
+            self.leave_behind(plan)
+        for sequence in plan.sampled:
+            self._join_clock(plan, sequence)
         if gone or clock.stopping:
             self.depart(plan, gone)
 
-    def _close_mixed(self, plan: Plan) -> None:
-        """The same where not everyone decodes."""
-        self._sum_up(plan)
-        if delayed := self.clock.delayed:
-            plan.rejoined = tuple(s for s in delayed if self.decodes_now(s) and s.joined == plan.iteration)
-        self.clock.delayed = plan.delayed
-        for sequence in plan.sampled:
-            self._join_clock(plan, sequence)
+    def leap(self, plan: Plan, iterations: int) -> tuple[list[Sequence], int]:
+        """Plan and count so many iterations that repeat a closed plan.
+
+        Returns the sequences for which the last of them was the last, now off the clock, and the blocks held in it.
+        """
+        clock, kv = plan.clock, self.kv
+        # Blocks left behind on the way go to the end of what is reused and new ones come from its front: any order.
+        kv.give_back(clock.left_over(iterations - 1))
+        kv.take(clock.blocks_over(iterations))
+        held = kv.blocks - kv.free
+        gone = clock.leap(iterations)
+        if self.groups.window:
+            self.leave_behind(plan)
+        return gone, held
+
+    def leave_behind(self, plan: Plan) -> None:
+        """Give blocks of windowed layers back that nobody in the plan, which is counted, attends to any more."""
+        clock, groups, kv = plan.clock, self.groups, self.kv
+        kv.give_back(clock.left_blocks - groups.window * sum(self._just_left(each) for each in plan.delayed))
+        for sequence in clock.take_past_keeping():
+            kv.leave(sequence, sequence.left, groups.left(sequence.offset + clock.iteration))
+        for sequence, tokens in plan.prefills:
+            left, now_left = groups.left(sequence.computed - tokens), groups.left(sequence.computed)
+            if now_left > left:
+                kv.leave(sequence, left, now_left)
+
+    def _just_left(self, delayed: Sequence) -> int:
+        """Positions that a delayed decode leaves behind when its next token is due: it has done so before."""
+        if delayed.window_blocks:
+            return 0
+        context = self.computed(delayed)
+        return self.groups.left(context) - self.groups.left(context - 1)
 
     def depart(self, plan: Plan, gone: list[Sequence]) -> None:
         """Note on the plan of the last counted iteration who samples a last token in it, and who only seems to."""
@@ -229,8 +262,7 @@ class EngineState:
             clock.remove(sequence)
         self._stop_running(sequence)
         computed = sequence.offset + min(sequence.leaves, clock.iteration - 1) + 1
-        tokens = sequence.prompt_tokens + sequence.target - 1
-        self.kv.release(sequence, self.blocks_at(sequence, computed), tokens)
+        self._release(sequence, computed, computed, sequence.prompt_tokens + sequence.target - 1)
 
     def settle(self, sequence: Sequence) -> None:
         """Bring what a sequence has emitted on the clock into the sequence."""
@@ -250,7 +282,7 @@ class EngineState:
     def _give_up_blocks(self, sequence: Sequence, scheduled_tokens: int) -> int:
         """Stop a running sequence before its end; returns its tokens that were computed or scheduled.
 
-        ``scheduled_tokens`` are those of a decode in the plan being made; an unfinished prompt counts its own.
+        ``scheduled_tokens`` are those of the plan being made.
         """
         if sequence in self.partial:
             computed, in_flight = sequence.computed, 0
@@ -258,9 +290,15 @@ class EngineState:
         else:
             context, in_flight = self._leave_clock(sequence)
             computed = context + scheduled_tokens
-        self.kv.release(sequence, self.blocks_at(sequence, computed), computed - in_flight)
+        self._release(sequence, computed, computed - scheduled_tokens, computed - in_flight)
         self._stop_running(sequence)
         return computed
+
+    def _release(self, sequence: Sequence, computed: int, before: int, known: int) -> None:
+        """Take back the blocks of a sequence with ``computed`` tokens, ``before`` of them in earlier plans."""
+        positions = -(-(sequence.limit_tokens if self._reserves else computed) // self.block_size)
+        left = sequence.left if sequence.window_blocks else self.groups.left(before)
+        self.kv.release(sequence, positions, left, known)
 
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
@@ -308,9 +346,15 @@ class EngineState:
                 flight.finishing = tuple(each for each in flight.finishing if each is not sequence)
         return sequence.offset + end, in_flight
 
-    def _sum_up(self, plan: Plan) -> None:
-        """Sum up who computes what; prompts that are complete with it sample, and are partial no longer."""
+    def _sum_up_mixed(self, plan: Plan) -> None:
+        """The sum of what each computes, where not everyone decodes.
+
+        Prompts that are complete with it sample, and are partial no longer.
+        """
         clock, window = self.clock, self.window
+        if delayed := clock.delayed:
+            plan.rejoined = tuple(s for s in delayed if self.decodes_now(s) and s.joined == plan.iteration)
+        clock.delayed = plan.delayed
         tokens = pairs = context = window_pairs = window_tokens = 0
         sampled = []
         for sequence, new in plan.prefills:

@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, PositiveInt
 
 from llmsim.deployment import batch_defaults
+from llmsim.engine.clock import MANY
 from llmsim.engine.plan import Plan, StoppedBy
 from llmsim.engine.policy import Policy
 from llmsim.engine.queues import ArrivalQueue, PriorityQueue, WaitingQueue
@@ -150,8 +151,9 @@ class VllmPolicy:
         state, clock, kv = self._state, self._state.clock, self._state.kv
         taken = 0
         while (due := clock.blocks_due() - taken) > kv.free:
-            taken += kv.free
-            kv.take(kv.free)  # before the victim's blocks are among the free: what is evicted depends on it
+            found = kv.free - kv.free % state.width
+            taken += found
+            kv.take(found)  # before the victim's blocks are among the free: what is evicted depends on it
             state.preempt(plan, next(reversed(state.running)), 0)
         kv.take(due)
         return budget - clock.count
@@ -244,7 +246,7 @@ class VllmPolicy:
     def _admit(self, plan: Plan, budget: int, threshold: int) -> StoppedBy:
         """Admit waiting requests from the head of the queue on; returns why it stopped."""
         state = self._state
-        waiting, running, kv, size = state.waiting, state.running, state.kv, state.block_size
+        waiting, running, kv, size, groups = state.waiting, state.running, state.kv, state.block_size, state.groups
         while waiting:
             if budget <= 0:
                 return "budget"
@@ -265,10 +267,13 @@ class VllmPolicy:
                 tokens = budget
             target = length if self._reserve_prompt else found + tokens
             spare = self._watermark if running else 0
-            if -(-target // size) - hits + hits_free + spare > kv.free:
+            needed = groups.of_prompt(-(-target // size) - hits) + spare
+            if needed + hits_free > kv.free:
+                plan.awaited_blocks = needed
                 return "kv"
-            if -(-length // size) > kv.blocks:
+            if groups.of_prompt(-(-length // size)) > kv.blocks:
                 # The real scheduler would start it again and again, but its server refuses to start with such a pool.
+                plan.awaited_blocks = MANY
                 return "kv"
             state.admit(plan, hits, tokens)
             budget -= tokens

@@ -94,8 +94,9 @@ class VllmV0Policy:
             tokens = sequence.length - hits * state.block_size
             if tokens > budget:
                 return "budget"
-            need = state.blocks_for(sequence.length) - hits + hits_free
-            if need + self._spare > state.kv.free:
+            needed = state.blocks_for(sequence.length) - hits * state.width + self._spare
+            if needed + hits_free > state.kv.free:
+                plan.awaited_blocks = needed
                 return "kv"
             state.admit(plan, hits, tokens)
             budget -= tokens

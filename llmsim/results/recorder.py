@@ -101,8 +101,11 @@ _BLOCK = 16384
 class Run(NamedTuple):
     """What iterations that repeat one another do not have in common, beside their times and contexts."""
 
-    residues: list[int]
-    """Decodes by their offset modulo the block size: entry ``-iteration % block_size`` need a block in it."""
+    first_change: int
+    """How many more KV blocks are held in the second than in the first."""
+    changes: list[int]
+    """How many more in each from the second on than in the one before it, over a cycle that repeats; what else was given
+    back after the first shows in ``first_change`` only."""
     arrived_before: list[int]
     """For each request that joined the queue meanwhile, how many iterations after the first were planned before."""
 
@@ -298,11 +301,13 @@ def _add_what_differs(wide: dict[str, Ints], rows: Rows, number: Ints) -> None:
     lengths = counts[where]
     within = np.flatnonzero(np.repeat(counts > 1, counts))
     which = np.repeat(np.arange(len(where)), lengths)
-    sizes = np.array([len(run.residues) for run in rows.runs])
-    residues = np.concatenate([run.residues for run in rows.runs])
-    due = residues[(np.cumsum(sizes) - sizes)[which] + -wide["iteration"][within] % sizes[which]]
-    due[number[within] == 0] = 0
-    taken = np.cumsum(due)
+    sizes = np.array([len(run.changes) for run in rows.runs])
+    changes = np.concatenate([run.changes for run in rows.runs])
+    again = number[within]
+    more = changes[(np.cumsum(sizes) - sizes)[which] + (again - 1) % sizes[which]]
+    more[again == 0] = 0
+    more[again == 1] = [run.first_change for run in rows.runs]
+    taken = np.cumsum(more)
     wide["kv_blocks"][within] += taken - np.repeat(taken[np.cumsum(lengths) - lengths], lengths)
     first = (np.cumsum(counts) - counts)[where]
     for begin, iterations, run in zip(first.tolist(), lengths.tolist(), rows.runs, strict=True):

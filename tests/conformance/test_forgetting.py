@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from llmsim.engine import prefix
+from llmsim.engine import prompt_keys
 from llmsim.simulation import simulate
 from tests.conformance.cases import as_scenario, case_paths, read_case
 
@@ -15,7 +15,7 @@ def test_forgetting_keys_changes_no_hit(pytestconfig: pytest.Config, monkeypatch
         case = read_case(path)
         if not case["config"]["enable_prefix_caching"]:
             continue
-        monkeypatch.setattr(prefix, "_FEW_KEYS", 4)
+        monkeypatch.setattr(prompt_keys, "_FEW_KEYS", 4)
         forgetful = simulate(as_scenario(case, leap=True)).record
         monkeypatch.undo()
         hits = int(forgetful.iterations["cached_tokens"].sum())

@@ -12,10 +12,12 @@ from llmsim.cost.base import Batch
 from llmsim.engine.kv import BlockPool
 from llmsim.engine.pace import TICKS_PER_NS, Pace
 from llmsim.engine.plan import Plan
-from llmsim.engine.prefix import PrefixCache, PromptKeys
+from llmsim.engine.prefix import PrefixCache
+from llmsim.engine.prompt_keys import PromptKeys
 from llmsim.engine.sequence import Sequence
 from llmsim.engine.state import EngineState
 from llmsim.scenario import Pool
+from llmsim.simulation import block_groups
 from llmsim.units import to_ns
 from llmsim.workload import RequestTable
 
@@ -38,10 +40,11 @@ class Harness:
         limits = pool.engine.scheduler.resolve(pool.accelerator, ledger.max_model_len)
         keys = PromptKeys(table, pool.engine.block_size) if pool.engine.enable_prefix_caching else None
         blocks = ledger.num_gpu_blocks - 1
+        groups = block_groups(deployment, ledger.max_model_len, reserves_kv=limits.reserves_kv)
         self.state = EngineState(
-            PrefixCache(blocks, keys) if keys else BlockPool(blocks),
+            PrefixCache(blocks, keys, groups) if keys else BlockPool(blocks, groups),
             limits.queue(),
-            block_size=pool.engine.block_size,
+            groups,
             window=deployment.model.sliding_window if deployment.model.sliding_window_layers else None,
             batches_in_flight=limits.batches_in_flight,
             reserves_kv=limits.reserves_kv,
@@ -119,12 +122,18 @@ class Harness:
 
     def held_blocks(self) -> int:
         """Blocks that running requests hold, counted request by request; shared ones once."""
-        state, shared, private = self.state, set(), 0
+        state, groups, shared, private = self.state, self.state.groups, set(), 0
         for sequence in state.running:
-            blocks = sequence.blocks or []
-            shared.update(blocks)
-            private += state.blocks_at(sequence, self.computed(sequence)) - len(blocks)
-        return private + len(shared)
+            computed = self.computed(sequence)
+            positions = state.blocks_at(sequence, computed) // state.width
+            seen = positions - max(0, computed - groups.window_tokens + 1) // groups.size
+            if sequence.window_blocks:
+                seen = positions - sequence.left
+            blocks, near = sequence.blocks or [], sequence.window_blocks or []
+            shared.update((block, groups.full) for block in blocks)
+            shared.update((block, groups.window) for block in near)
+            private += groups.full * (positions - len(blocks)) + groups.window * (seen - len(near))
+        return private + sum(blocks for _, blocks in shared)
 
     def computed(self, sequence: Sequence) -> int:
         """Tokens of a running request whose KV is computed or scheduled."""

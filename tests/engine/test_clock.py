@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmsim.engine.clock import IterationClock
+from llmsim.engine.kv import BlockGroups
 from llmsim.engine.sequence import Sequence
 from tests.factories import a_sequence
 
@@ -44,7 +45,7 @@ def needed(walked: list[Walked], block_size: int, iterations: int) -> list[int]:
 def test_a_batch_is_the_sum_over_its_sequences(
     joining: list[tuple[int, int, int, bool]], block_size: int, window: int | None, free: int, most: int
 ) -> None:
-    clock = IterationClock(block_size, window)
+    clock = IterationClock(BlockGroups(block_size), window)
     walked: list[Walked] = []
     for iteration in range(LAST):
         assert (clock.iteration, clock.count) == (iteration, len(walked))
@@ -80,7 +81,7 @@ def test_a_batch_is_the_sum_over_its_sequences(
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(st.lists(st.tuples(st.integers(1, 70), st.integers(9, 30)), min_size=1), st.integers(1, 8))
 def test_a_leap_is_as_many_steps(joining: list[tuple[int, int]], iterations: int) -> None:
-    clocks = IterationClock(16, 200), IterationClock(16, 200)
+    clocks = IterationClock(BlockGroups(16), 200), IterationClock(BlockGroups(16), 200)
     for clock in clocks:
         for row, (tokens, leaves) in enumerate(joining):
             clock.join(a_sequence(row, leaves=leaves, finishes=leaves), tokens, 0)
@@ -95,7 +96,7 @@ def test_a_leap_is_as_many_steps(joining: list[tuple[int, int]], iterations: int
 
 
 def test_a_sequence_that_stops_stays_planned_until_the_stop_is_seen() -> None:
-    clock = IterationClock(16, None)
+    clock = IterationClock(BlockGroups(16), None)
     late = a_sequence(finishes=1, leaves=2)
     clock.join(late, 10, 0)
     clock.advance()

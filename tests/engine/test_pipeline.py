@@ -8,7 +8,7 @@ import pytest
 
 from llmsim.cost import Account, AnalyticCost, Batch, CostModel, Step
 from llmsim.deployment import Deployment
-from llmsim.engine.kv import BlockPool
+from llmsim.engine.kv import BlockGroups, BlockPool
 from llmsim.engine.queues import ArrivalQueue
 from llmsim.engine.settings import EngineSpec
 from llmsim.engine.state import EngineState
@@ -122,7 +122,8 @@ def test_stalls_of_each_micro_batch_are_gaps_of_its_own() -> None:
 
 
 def test_requests_that_are_held_back_keep_their_order() -> None:
-    state = EngineState(BlockPool(10), ArrivalQueue(), block_size=16, batches_in_flight=3, lanes=3)
+    groups = BlockGroups(16)
+    state = EngineState(BlockPool(10, groups), ArrivalQueue(), groups, batches_in_flight=3, lanes=3)
     plan = state.plan()
     waiting = [a_sequence(row) for row in range(4)]
     plan.late, plan.sampled = (waiting[1],), (waiting[0],)

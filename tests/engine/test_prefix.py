@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 
-from llmsim.engine.prefix import PrefixCache, PromptKeys
+from llmsim.engine.kv import BlockGroups
+from llmsim.engine.prefix import PrefixCache
+from llmsim.engine.prompt_keys import PromptKeys
 from llmsim.engine.sequence import Sequence
 from llmsim.workload import RequestTable
 from tests.engine.reference_pool import ReferencePool, Token
@@ -74,7 +76,7 @@ class Both:
         keys = PromptKeys(table, block_size)
         self.rng = rng
         self.size = block_size
-        self.cache = PrefixCache(blocks, keys)
+        self.cache = PrefixCache(blocks, keys, BlockGroups(block_size))
         self.reference = ReferencePool(blocks, block_size)
         self.twins = twins(table, keys)
 
@@ -143,7 +145,7 @@ class Both:
 
     def release(self, twin: Twin) -> None:
         """The request ends or is preempted."""
-        self.cache.release(twin.sequence, self.blocks(twin.computed), twin.computed)
+        self.cache.release(twin.sequence, self.blocks(twin.computed), 0, twin.computed)
         self.reference.release(twin.sequence.row)
         twin.running = twin.decoding = False
         twin.computed = 0

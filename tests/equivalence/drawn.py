@@ -21,6 +21,8 @@ from tests.factories import SCHEDULER_SETTINGS, a_model, a_pool, a_scenario, cha
 
 MOST_REQUESTS = 30
 WINDOW_TOKENS = 48
+WINDOW_LAYERS = ((16, 2), (24, 4), (32, 1))
+"""How many of 32 layers have a window, and the groups of layers that makes."""
 GRID_S = 0.01
 
 Piece = tuple[int, int, int]
@@ -95,10 +97,14 @@ def _settings(rng: Generator) -> dict[str, Any]:
     smallest = seqs if chunked else max(seqs, 2 * length)
     window, priority = rng.random() < 0.2, rng.random() < 0.35
     livelocks = longer or priority
+    model, groups = a_model(), 1
+    if window:
+        layers, groups = WINDOW_LAYERS[blocks % 3]
+        model = replace(model, sliding_window=WINDOW_TOKENS, sliding_window_layers=layers)
     return {
-        "model": replace(a_model(), sliding_window=WINDOW_TOKENS, sliding_window_layers=16) if window else a_model(),
+        "model": model,
         "replicas": int(rng.choice([1, 1, 1, 2, 3])),
-        "num_gpu_blocks_override": blocks,
+        "num_gpu_blocks_override": groups * (blocks - 1) + 1,
         "max_model_len": 2 * length if longer else "auto" if chunked else length,
         "allow_long_max_model_len": bool(longer),
         "block_size": size,

@@ -41,7 +41,7 @@ class Watched(Leap):
             self.ends["finish"] += 1
         elif window is not None and last + 1 == clock.next_crossing():
             self.ends["window"] += 1
-        elif clock.blocks_over(iterations + 1) > state.kv.free:
+        elif clock.iterations_within(state.kv.free, iterations + 1) == iterations:
             self.ends["kv"] += 1
         else:
             self.ends["cell of costs"] += 1
