@@ -294,18 +294,20 @@ class TestWindows:
         less one and an iteration's 2,048 tokens, 136, and one that straddles."""
         deployment = a_deployment(a_windowed_model(), max_num_batched_tokens=2048)
         found = deployment.ledger()
-        assert found.max_concurrency == pytest.approx(2 * found.num_gpu_blocks / (8192 + 137))
+        assert found.max_concurrency == pytest.approx(found.num_gpu_blocks / (8192 + 137))
         assert found.kv_tokens == int(found.max_concurrency * 131072)
 
-    def test_a_run_counts_them_at_full_length_and_says_so(self) -> None:
-        found = a_deployment(a_windowed_model()).ledger()
-        (note,) = found.notes
-        assert f"a run counts their KV at full length, {found.num_gpu_blocks * 16} tokens in all" in note
-        assert found.kv_tokens > found.num_gpu_blocks * 16
+    def test_the_longest_request_is_one_whose_windows_leave_blocks_behind(self) -> None:
+        """A pool of 1,001 blocks, one of them the null block, and 2,048 tokens an iteration: gpt-oss takes up to 137 in
+        the windowed group, so that 863 positions of 16 tokens are left for the full one."""
+        limits: dict[str, Any] = {"max_num_batched_tokens": 2048, "num_gpu_blocks_override": 1001}
+        assert a_deployment(a_windowed_model(), **limits).ledger().max_model_len == 863 * 16
+        with pytest.raises(ScenarioError, match="at most 13808"):
+            a_deployment(a_windowed_model(), **limits, max_model_len=863 * 16 + 1).ledger()
 
     def test_padding_layers_take_memory(self) -> None:
-        """Gemma-3-27B: 70 layers' worth for 62, of 16 KV heads of 128 in 16 bit."""
-        assert a_deployment("gemma-3-27b").ledger().block_bytes == 70 * 16 * 2 * 16 * 128 * 2
+        """Gemma-3-27B: seven groups of ten layers for 62, of 16 KV heads of 128 in 16 bit."""
+        assert a_deployment("gemma-3-27b").ledger().block_bytes == 10 * 16 * 2 * 16 * 128 * 2
 
     @pytest.mark.parametrize("engine", ["vllm", "sglang"])
     @given(tokens=st.integers(1, 131072), budget=st.integers(1, 16384))

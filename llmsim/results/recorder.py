@@ -104,8 +104,8 @@ class Run(NamedTuple):
     first_change: int
     """How many more KV blocks are held in the second than in the first."""
     changes: list[int]
-    """How many more in each from the second on than in the one before it, over a cycle that repeats; what else was given
-    back after the first shows in ``first_change`` only."""
+    """How many more in each from the second on than in the one before it, over a cycle that repeats. What else was
+    given back after the first shows in ``first_change`` only."""
     arrived_before: list[int]
     """For each request that joined the queue meanwhile, how many iterations after the first were planned before."""
 

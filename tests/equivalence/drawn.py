@@ -105,7 +105,7 @@ def _settings(rng: Generator) -> dict[str, Any]:
         "model": model,
         "replicas": int(rng.choice([1, 1, 1, 2, 3])),
         "num_gpu_blocks_override": groups * (blocks - 1) + 1,
-        "max_model_len": 2 * length if longer else "auto" if chunked else length,
+        "max_model_len": 2 * length if longer else "auto" if chunked and not window else length,
         "allow_long_max_model_len": bool(longer),
         "block_size": size,
         "enable_prefix_caching": bool(rng.random() < 0.6),
