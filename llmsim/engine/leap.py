@@ -83,6 +83,8 @@ class Leap:
         self.arrived_before: list[int] = []
         """For each request that joined the queue meanwhile, how many of the iterations were planned before."""
         self.end_after(iterations)
+        if plan.until_ns is not None:
+            self.end_after(min(iterations, self.planned_before(plan.until_ns + 1)))
 
     def end_after(self, iterations: int) -> None:
         """Let so many iterations be leaped over."""

@@ -52,7 +52,7 @@ class OrcaPolicy:
         self._max_seqs = max_num_seqs
         self._state = state
 
-    def schedule(self) -> Plan | None:
+    def schedule(self, now_ns: int) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         plan = self._state.plan()
         plan.stopped_by = self._admit(plan)

@@ -7,8 +7,9 @@ from llmsim.engine.clock import IterationClock
 from llmsim.engine.sequence import Sequence
 from llmsim.units import TICK_BITS
 
-StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted"]
-"""Why admission stopped: nobody waits, max_num_seqs, KV blocks, the token budget, or a preemption in this iteration."""
+StoppedBy = Literal["empty", "slots", "kv", "budget", "preempted", "delay"]
+"""Why admission stopped: nobody waits, max_num_seqs, KV blocks, the token budget, a preemption in this iteration, or
+the scheduler holds prompts back for a time."""
 
 STOPPED_BY: dict[StoppedBy, int] = {reason: number for number, reason in enumerate(get_args(StoppedBy))}
 """The number of each reason in the rows of iterations."""
@@ -51,6 +52,8 @@ class Plan:
     """When KV blocks stopped admission: it will not go on before so many are free."""
     repeats: bool = True
     """Whether the next plan is the same again, with every context one token longer, as long as nothing happens."""
+    until_ns: int | None = None
+    """The last instant at which the next plan would still be the same; None: it changes at no time by itself."""
     start_ticks: int = 0
     end_ticks: int = 0
     start_ns: int = 0

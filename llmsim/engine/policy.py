@@ -14,10 +14,13 @@ from llmsim.hardware import AcceleratorSpec
 class Policy(Protocol):
     """Decides iteration after iteration, by calling the mechanics of its ``EngineState``."""
 
-    def schedule(self) -> Plan | None:
-        """Plan the next iteration; None when there is nothing to do in it.
+    def schedule(self, now_ns: int) -> Plan | None:
+        """Plan the next iteration, at ``now_ns``; None when there is nothing to do in it.
 
         A plan that repeats the last one exactly, while nobody arrives, ends or runs out of blocks, may be leaped over.
+        One that time alone would change says so in ``until_ns``. After None the policy is asked again when a request
+        arrives or is aborted or an iteration in flight ends, at no other time: let requests wait for a set time only
+        beside an iteration.
         """
         ...
 

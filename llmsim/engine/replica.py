@@ -146,7 +146,7 @@ class Replica:
         state = self.state
         flights = state.flights
         while len(flights) < state.batches_in_flight:
-            plan = self._policy.schedule()
+            plan = self._policy.schedule(now)
             if plan is None:
                 break
             self._start(plan, now)

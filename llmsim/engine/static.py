@@ -58,7 +58,7 @@ class StaticPolicy:
         self._formed = 0
         """Iteration that computed the prompts."""
 
-    def schedule(self) -> Plan | None:
+    def schedule(self, now_ns: int) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
         plan = state.plan()

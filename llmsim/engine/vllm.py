@@ -117,7 +117,7 @@ class VllmPolicy:
         self._priority = limits.policy == "priority"
         self._watermark = int(limits.watermark * (state.kv.blocks + 1))
 
-    def schedule(self) -> Plan | None:
+    def schedule(self, now_ns: int) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
         plan = state.plan()

@@ -1,14 +1,21 @@
 """vLLM's first scheduler (V0, the default until 2025): prompts first, and while they are computed every decode waits.
 
 Source: vllm/core/scheduler.py of vLLM 0.6 (``_schedule_default``, Apache-2.0), with preemption by recomputation.
+
+``scheduler_delay_factor`` is ``_passed_delay`` there, which is asked before every prompt: each must itself have waited,
+since it came to the engine, for longer than the factor times the latency of the last iteration of prompts, unless
+nobody ran before this plan. That latency is measured from its plan to the next one. The product is rounded down to a
+whole nanosecond; as waits are whole nanoseconds too, the same ones are longer than it.
 """
 
 from dataclasses import replace
+from math import floor
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from llmsim.deployment import batch_defaults
+from llmsim.engine.clock import IterationClock
 from llmsim.engine.plan import Plan, StoppedBy
 from llmsim.engine.policy import Policy
 from llmsim.engine.queues import ArrivalQueue, WaitingQueue
@@ -29,6 +36,9 @@ class VllmV0Scheduler:
     """Most prompt tokens in one iteration; absent: the larger of 2048 and max_model_len, the default of V0."""
     watermark: float = Field(default=0.01, ge=0, lt=1)
     """Share of KV blocks that must stay free when a request is admitted."""
+    scheduler_delay_factor: float = Field(default=0.0, ge=0)
+    """While others run, a prompt waits longer than so many times what the last iteration of prompts took, so that more
+    of them are computed together; 0: no such wait."""
     enable_chunked_prefill: ClassVar[bool] = False
     batches_in_flight: ClassVar[int] = 1
     reserves_kv: ClassVar[bool] = False
@@ -67,13 +77,22 @@ class VllmV0Policy:
         self._max_seqs = limits.max_num_seqs
         self._max_tokens = limits.max_num_batched_tokens
         self._spare = int(limits.watermark * state.kv.blocks)
+        self._delay_factor = limits.scheduler_delay_factor
+        self._hold_ns = -1
+        """A prompt that has waited so long or less is held back while others run."""
+        self._prompts_ns: dict[IterationClock, int] = {}
+        """When the last iteration on a clock was planned, if it had prompts: it took until the next is."""
 
-    def schedule(self) -> Plan | None:
+    def schedule(self, now_ns: int) -> Plan | None:
         """Plan the next iteration; None when there is nothing to do in it."""
         state = self._state
         plan = state.plan()
-        plan.stopped_by = self._admit(plan)
+        if (planned_ns := self._prompts_ns.pop(plan.clock, None)) is not None:
+            self._hold_ns = floor(self._delay_factor * (now_ns - planned_ns))
+        plan.stopped_by = self._admit(plan, now_ns)
         if plan.prefills:
+            if self._delay_factor:
+                self._prompts_ns[plan.clock] = now_ns
             for sequence in state.running:
                 if state.decodes_now(sequence):
                     state.delay(plan, sequence)
@@ -84,12 +103,17 @@ class VllmV0Policy:
         state.close(plan)
         return plan
 
-    def _admit(self, plan: Plan) -> StoppedBy:
+    def _admit(self, plan: Plan, now_ns: int) -> StoppedBy:
+        """Admit from the head of the queue on; returns why it stopped. The head has waited longest."""
         state, budget = self._state, self._max_tokens
+        hold_ns = self._hold_ns if state.running else -1
         while state.waiting:
             if len(state.running) >= self._max_seqs:
                 return "slots"
             sequence = state.waiting.head()
+            if now_ns - sequence.queued_ns <= hold_ns:
+                plan.until_ns = sequence.queued_ns + hold_ns
+                return "delay"
             hits, hits_free = state.kv.lookup(sequence)
             tokens = sequence.length - hits * state.block_size
             if tokens > budget:

@@ -22,6 +22,7 @@ COMPONENT_NAMES = {
     "queue_slots_s": "queue: slots",
     "queue_kv_s": "queue: KV",
     "queue_budget_s": "queue: token budget",
+    "queue_delay_s": "queue: held back",
     "queue_boundary_s": "queue: iteration in flight",
     "prefill_s": "own prefill",
     "preempted_s": "preempted",

@@ -37,6 +37,7 @@ CAUSES = {
     "kv": "the KV blocks are taken",
     "budget": "max_num_batched_tokens is spent",
     "preempted": "requests were preempted",
+    "delay": "the scheduler holds prompts back",
 }
 QUEUE_SHARE = 0.05
 """Share of the requests in the system that wait, from which on ``what_binds`` speaks of a queue."""

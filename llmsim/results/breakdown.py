@@ -21,6 +21,7 @@ COMPONENTS: dict[str, str] = {
     "queue_slots_s": "queued while all max_num_seqs slots were taken",
     "queue_kv_s": "queued while the KV blocks were taken, or requests were preempted for them",
     "queue_budget_s": "queued while max_num_batched_tokens was spent",
+    "queue_delay_s": "queued while the scheduler held prompts back (scheduler_delay_factor)",
     "queue_boundary_s": "queued until the iteration in flight ended and the scheduler looked again",
     "prefill_s": "from then until its first token is out, whatever else those iterations computed",
     "preempted_s": "from losing its blocks until it was admitted again",
@@ -33,8 +34,8 @@ COMPONENTS: dict[str, str] = {
 }
 """The components of a latency, in order, with their meaning."""
 
-QUEUE = ("queue_slots_s", "queue_kv_s", "queue_budget_s", "queue_boundary_s")
-_CAUSE = {"slots": 0, "kv": 1, "preempted": 1, "budget": 2, "empty": 3}
+QUEUE = ("queue_slots_s", "queue_kv_s", "queue_budget_s", "queue_delay_s", "queue_boundary_s")
+_CAUSE = {"slots": 0, "kv": 1, "preempted": 1, "budget": 2, "delay": 3, "empty": 4}
 DECODE = ("decode_compute_s", "decode_hbm_s", "decode_link_s", "decode_overhead_s", "others_prefill_s")
 """In the order of ``BOUND_COLUMNS``."""
 

@@ -50,7 +50,7 @@ ITERATION_COLUMNS: dict[str, str] = {
     "kv_blocks": "KV blocks held after scheduling",
     "preempted": "requests preempted by its scheduling",
     "cached_tokens": "tokens that requests admitted by its scheduling found in the prefix cache",
-    "stopped_by": "why admission stopped: empty | slots | kv | budget | preempted",
+    "stopped_by": "why admission stopped: empty | slots | kv | budget | preempted | delay",
     "flop": "floating-point operations, per GPU",
     "hbm_bytes": "bytes read and written in HBM, per GPU",
     "link_bytes": "bytes sent over links, per GPU",

@@ -72,13 +72,15 @@ class Harness:
             else:
                 return self.times
             while self.to_come and self.to_come[0].arrival_ns + to_ns(self.cost.request_s) <= now:
-                self.state.waiting.add(self.to_come.popleft())
+                sequence = self.to_come.popleft()
+                sequence.queued_ns = sequence.arrival_ns + to_ns(self.cost.request_s)
+                self.state.waiting.add(sequence)
 
     def plan(self, now: int) -> None:
         """Plan iterations until enough are in flight."""
         state = self.state
         while len(state.flights) < state.batches_in_flight:
-            plan = self.policy.schedule()
+            plan = self.policy.schedule(now)
             self.check(self)
             if plan is None:
                 return

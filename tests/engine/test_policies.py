@@ -10,6 +10,7 @@ from llmsim.engine.settings import EngineSpec
 from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
+from llmsim.results.breakdown import breakdown
 from llmsim.results.results import Results
 from llmsim.simulation import simulate
 from llmsim.workload import RequestTable
@@ -70,3 +71,54 @@ def test_prefill_first_preempts_the_latest_when_blocks_run_out() -> None:
     assert columns["outcome"].tolist() == ["finished"] * 4
     assert columns["preemptions"][0] == 0
     assert columns["preemptions"][3] > 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "admitted_ms"),
+    [
+        (0.0, [0, 20, 20, 20, 20]),  # whoever is there when an iteration ends
+        (1e-9, [0, 20, 20, 20, 30]),  # a hundredth of a nanosecond: not at once
+        (2.49999995, [0, 40, 40, 50, 50]),  # 25 ms less half a nanosecond
+        (2.5, [0, 40, 50, 50, 50]),  # 25 ms: the third request has waited just so long at 40 ms
+        (2.79999995, [0, 40, 50, 50, 50]),  # the second has waited for half a nanosecond more at 40 ms
+        (2.8, [0, 50, 50, 50, 50]),  # just so long
+        (1000.0, [0, 100, 100, 100, 100]),  # nobody runs any more
+    ],
+)
+def test_prompts_are_held_back_for_a_multiple_of_the_last_iteration_of_prompts(
+    factor: float, admitted_ms: list[int]
+) -> None:
+    """Every iteration takes 10 ms, so that plans are made at multiples of it; the first request ends at 100 ms.
+
+    All that is 3 ms later, since the API server takes so long: what counts is when a request came to the engine.
+    """
+    table = a_table(arrival_s=[0.0, 0.012, 0.015, 0.017, 0.02], output_tokens=[10, 2, 2, 2, 2])
+    cost = a_linear_cost(per_token_s=0.0, request_s=0.003)
+    results = run(VllmV0Scheduler(max_num_seqs=8, scheduler_delay_factor=factor), table, cost=cost)
+    assert np.rint(results.record.requests["first_scheduled_s"] * 1000 - 3).tolist() == admitted_ms
+    held_ms = np.rint(breakdown(results.record)["queue_delay_s"] * 1000)
+    next_plan_ms = [0, 20, 20, 20, 20]
+    assert held_ms.tolist() == [late - plan for late, plan in zip(admitted_ms, next_plan_ms, strict=True)]
+
+
+def test_how_long_prompts_are_held_back_is_measured_anew_with_each_iteration_of_prompts() -> None:
+    """The prompts take 20 and 50 ms, a decode 10.1 ms, two 10.2 ms."""
+    table = a_table(arrival_s=[0.0, 0.025, 0.071], prompt_tokens=[100, 400, 100], output_tokens=50)
+    results = run(VllmV0Scheduler(max_num_seqs=8, scheduler_delay_factor=2.0), table)
+    admitted_s = [0.0, 0.02 + 5 * 0.0101, 0.02 + 5 * 0.0101 + 0.05 + 5 * 0.0102]  # after 65 ms and after 171 ms
+    assert results.record.requests["first_scheduled_s"] == pytest.approx(admitted_s, abs=1e-8)
+
+
+def test_holding_prompts_back_lets_them_come_together_and_late() -> None:
+    arrivals_s = np.cumsum(np.random.default_rng(0).exponential(0.03, 200))
+    table = a_table(arrival_s=arrivals_s.tolist(), output_tokens=40)
+    runs = [run(VllmV0Scheduler(max_num_seqs=64, scheduler_delay_factor=factor), table) for factor in (0.0, 1.0, 4.0)]
+    ttft_s = [(each.record.requests["first_token_s"] - arrivals_s).mean() for each in runs]
+    prompts = [int((each.record.iterations["prefill_tokens"] > 0).sum()) for each in runs]
+    assert ttft_s[0] < ttft_s[1] < ttft_s[2]
+    assert prompts[0] > prompts[1] > prompts[2]
+
+
+def test_prompts_cannot_be_held_back_for_less_than_no_time() -> None:
+    with pytest.raises(ValueError, match="scheduler_delay_factor"):
+        VllmV0Scheduler(scheduler_delay_factor=-0.5)

@@ -123,9 +123,14 @@ def _settings(rng: Generator) -> dict[str, Any]:
 
 def _other_scheduler(rng: Generator) -> StaticScheduler | OrcaScheduler | VllmV0Scheduler | None:
     """A scheduler that is not vLLM's V1, now and then."""
-    seqs = int(rng.choice([1, 3, 64]))
-    others = (StaticScheduler(max_num_seqs=seqs), OrcaScheduler(max_num_seqs=seqs), VllmV0Scheduler(max_num_seqs=seqs))
-    return others[rng.integers(3)] if rng.random() < 0.2 else None
+    seqs = int(rng.choice([2, 5, 64]))
+    delay = float(rng.choice([0.0, 0.7, 3.0, 10.0]))
+    others = (
+        StaticScheduler(max_num_seqs=seqs),
+        OrcaScheduler(max_num_seqs=seqs),
+        VllmV0Scheduler(max_num_seqs=seqs, scheduler_delay_factor=delay),
+    )
+    return others[rng.choice(3, p=[0.2, 0.2, 0.6])] if rng.random() < 0.25 else None
 
 
 def _cost(rng: Generator) -> LinearCost | AnalyticCost:

@@ -19,6 +19,7 @@ from tests.factories import a_scenario
 
 BLOCKS, BLOCK = 8, 251
 IMPATIENT = 250
+PATIENT = 100
 
 
 def stepped(scenario: Scenario) -> Scenario:
@@ -37,7 +38,9 @@ class Watched(Leap):
         clock, window = state.clock, state.window
         self.planned = iterations
         last = plan.iteration + iterations
-        if last == clock.next_leaving():
+        if self.iterations < iterations:
+            self.ends["timer"] += 1
+        elif last == clock.next_leaving():
             self.ends["finish"] += 1
         elif window is not None and last + 1 == clock.next_crossing():
             self.ends["window"] += 1
@@ -67,8 +70,57 @@ def test_leap_and_step_agree_to_the_last_bit(block: int, monkeypatch: pytest.Mon
         iterations += len(with_leaps.record.iterations["end_s"])
         leaped += with_leaps.facts.leaped_iterations
     assert leaped >= 0.6 * iterations, "the drawn scenarios no longer show what a leap does"
-    for reason in ("finish", "kv", "window", "arrival", "cell of costs"):
+    for reason in ("finish", "kv", "window", "arrival", "timer", "cell of costs"):
         assert ends[reason] >= 100 / BLOCKS, f"{reason}: {ends}"
+
+
+class Patient:
+    """A scheduler that admits nobody to running requests until the head of the queue has waited for 45 ms."""
+
+    def __init__(self, limits: Any) -> None:
+        self.limits = limits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.limits, name)
+
+    def resolve(self, *deployment: Any) -> "Patient":
+        """The same with defaults filled in."""
+        return Patient(self.limits.resolve(*deployment))
+
+    def start(self, state: Any) -> "PatientPolicy":
+        """What schedules one engine."""
+        return PatientPolicy(self.limits, state)
+
+
+class PatientPolicy:
+    """Its limits for running requests are those of another one that it asks."""
+
+    def __init__(self, limits: Any, state: Any) -> None:
+        self.state = state
+        self.open = limits.start(state)
+        self.closed = replace(limits, max_num_seqs=1).start(state)
+
+    def schedule(self, now_ns: int) -> Any:
+        """Beside a running request a limit of one lets nobody in."""
+        waiting, running = self.state.waiting, self.state.running
+        until_ns = waiting.head().queued_ns + 45_000_000 if waiting and running else -1
+        plan = (self.closed if now_ns <= until_ns else self.open).schedule(now_ns)
+        if plan is not None and now_ns <= until_ns:
+            plan.until_ns = until_ns
+        return plan
+
+
+def test_leap_and_step_agree_when_a_scheduler_of_ones_own_waits_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With iterations in flight the plan that comes after the time is not the first that ends after it."""
+    monkeypatch.setattr(replica, "Leap", Watched)
+    monkeypatch.setattr(Watched, "ends", ends := Counter())
+    for seed in range(PATIENT):
+        drawn = draw_scenario(seed, async_scheduling=True)
+        engines = [replace(pool.engine, scheduler=Patient(pool.engine.scheduler)) for pool in drawn.pools]
+        pools = [replace(pool, engine=engine) for pool, engine in zip(drawn.pools, engines, strict=True)]
+        scenario = replace(drawn, pools=pools)
+        assert differences(simulate(scenario), simulate(stepped(scenario))) == [], f"scenario of seed {seed}"
+    assert ends["timer"] >= 100
 
 
 class LatePrompts(LinearCost):

@@ -36,12 +36,13 @@ def check(record: RunRecord) -> None:
 
 
 def test_the_queue_is_told_by_what_stopped_admission() -> None:
-    """Queued in the middle of iteration 0; then slots, KV and the budget stop it, an iteration each."""
-    causes = ["empty", "slots", "kv", "budget", "empty"]
+    """Queued in the middle of iteration 0; then one iteration each for slots, KV, the budget and a delay."""
+    causes = ["empty", "slots", "kv", "budget", "delay", "empty"]
     steps = [an_iteration(i, start_s=i / 10, end_s=(i + 1) / 10, stopped_by=cause) for i, cause in enumerate(causes)]
-    request = a_request(queued_s=0.05, arrival_s=0.05, first_scheduled_s=0.4, first_token_s=0.5, finish_s=0.5)
-    expected = {"queue_boundary_s": 0.05, "queue_slots_s": 0.1, "queue_kv_s": 0.1, "queue_budget_s": 0.1}
-    assert components_of(a_record(requests=[request], iterations=steps)) == {**expected, "prefill_s": 0.1}
+    request = a_request(queued_s=0.05, arrival_s=0.05, first_scheduled_s=0.5, first_token_s=0.6, finish_s=0.6)
+    each = {f"queue_{cause}_s": 0.1 for cause in ("slots", "kv", "budget", "delay")}
+    expected = {"queue_boundary_s": 0.05, **each, "prefill_s": 0.1}
+    assert components_of(a_record(requests=[request], iterations=steps)) == expected
 
 
 def test_decode_is_told_by_resource_and_prefills_of_others_by_what_they_added() -> None:
