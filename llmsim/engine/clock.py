@@ -38,7 +38,6 @@ class IterationClock:
         "growing_offsets",
         "iteration",
         "leaving",
-        "left_blocks",
         "offsets",
         "residues",
         "stopping",
@@ -72,8 +71,6 @@ class IterationClock:
         """Sequences by the first iteration in which they attend to no more tokens than in the one before."""
         self._left_behind = [0] * groups.size
         """Blocks by offset: those at ``window - 1 - iteration`` are seen by nobody from that iteration on."""
-        self.left_blocks = 0
-        """Blocks of windowed layers that decodes need no longer after the last counted iteration."""
         self._keeping = Dates()
         """Sequences that keep all their blocks of windowed layers, which others may find, until an iteration."""
 
@@ -112,13 +109,17 @@ class IterationClock:
         last = self.iteration
         self.iteration = last + 1
         if self.window is not None:
-            self._move_window(last + 1)
+            self._cross_window(last + 1)
         gone = self.leaving.pop(last, None)
         if gone is None:
             return []
         for sequence in gone:
             self._drop(sequence)
         return gone
+
+    def left_blocks(self) -> int:
+        """Blocks of windowed layers that decodes need no longer after the last counted iteration."""
+        return self._left_behind[self._leaving_offset() % self.block_size]
 
     def leap(self, iterations: int) -> list[Sequence]:
         """Count ``iterations`` scheduled iterations, in which nobody leaves but after the last one."""
@@ -250,14 +251,13 @@ class IterationClock:
         elif crossing <= first:
             self._left_behind[sequence.offset % self.block_size] += self.groups.window
 
-    def _move_window(self, iteration: int) -> None:
-        """Cap the windowed contexts that do not grow in ``iteration``, and count the blocks left behind before it."""
+    def _cross_window(self, iteration: int) -> None:
+        """Cap the windowed contexts that do not grow in ``iteration``."""
         for sequence in self._crossings.take(iteration):
             self.growing_offsets -= sequence.offset
             self.capped += 1
             if not sequence.window_blocks:
                 self._left_behind[sequence.offset % self.block_size] += self.groups.window
-        self.left_blocks = self._left_behind[self._leaving_offset() % self.block_size]
 
     def _drop_window(self, sequence: Sequence) -> None:
         capped = not self._crossings.remove(self._crossing(sequence), sequence)

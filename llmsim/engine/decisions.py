@@ -53,6 +53,7 @@ class Decisions:
         nothing: dict[str, Any] = {key: [] for key in ("sched", "new", "resumed", "preempted", "emitted", "finished")}
         times = {"gpu_start": now_ns, "gpu_end": now_ns, "dur": 0, "total": 0, "ctx": 0, "hits": {}}
         plan = Plan(state.clock, state.clock.iteration)
+        plan.kv_blocks = state.kv.blocks - state.kv.free
         self._log(plan, now_ns, state, **nothing, **times, free_blocks_end=state.kv.free)
 
     def _log(self, plan: Plan, now_ns: int, state: EngineState, **fields: Any) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class Decisions:
             "arrived": self._arrived,
             "running": [s.row for s in state.running],
             "waiting": [s.row for s in state.waiting.listed()],
-            "free_blocks": state.kv.free,
+            "free_blocks": state.kv.blocks - plan.kv_blocks,
             "cached_hashes": state.kv.cached_keys([(s, state.registered(s, plan.iteration)) for s in state.running]),
             **fields,
         }

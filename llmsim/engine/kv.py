@@ -70,8 +70,8 @@ class KvCache(Protocol):
         """Take back blocks of windowed layers that decodes have left behind, whichever they are of."""
         ...
 
-    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
-        """Let a sequence leave the positions ``left .. now_left - 1`` of windowed layers behind."""
+    def leave(self, sequence: Sequence, left: int) -> None:
+        """Let a sequence leave its first ``left`` positions in windowed layers behind, more than it has so far."""
         ...
 
     def register(self, sequence: Sequence, tokens: int, *, windows: bool = True) -> None:
@@ -81,8 +81,8 @@ class KvCache(Protocol):
         """
         ...
 
-    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
-        """Take back the blocks of a sequence at its first ``positions``, or in windowed layers after the ``left``.
+    def release(self, sequence: Sequence, positions: int, tokens: int) -> None:
+        """Take back the blocks of a sequence at its first ``positions``, less those it has left behind.
 
         Those of its first ``tokens`` tokens may be found again.
         """
@@ -119,16 +119,17 @@ class BlockPool:
         """Count the blocks as free."""
         self.free += blocks
 
-    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
+    def leave(self, sequence: Sequence, left: int) -> None:
         """Count the blocks as free."""
-        self.free += (now_left - left) * self._groups.window
+        self.free += (left - sequence.left) * self._groups.window
+        sequence.left = left
 
     def register(self, sequence: Sequence, tokens: int, *, windows: bool = True) -> None:
         """Nothing to remember."""
 
-    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
+    def release(self, sequence: Sequence, positions: int, tokens: int) -> None:
         """Count the blocks as free."""
-        self.free += positions * self._groups.full + (positions - left) * self._groups.window
+        self.free += positions * self._groups.full + (positions - sequence.left) * self._groups.window
 
     def cached_keys(self, registered: list[tuple[Sequence, int]]) -> int:
         """Nothing can be found."""

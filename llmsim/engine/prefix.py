@@ -158,7 +158,7 @@ class PrefixCache:
         """Take the hits out of reuse, and new blocks from what is free."""
         sequence.blocks = []
         if self._windowed is not None:
-            sequence.window_blocks, sequence.left = [], self._windowed.first(hits)
+            sequence.window_blocks = []
         if hits:
             shared = min(sequence.shared_tokens // self.keys.block_size, hits)
             keys = self.keys.chain(sequence.row, shared)[:shared] if shared else []
@@ -190,14 +190,14 @@ class PrefixCache:
         else:
             self._reusable[_Run(self._nowhere, _NOBODY, 0, blocks)] = None
 
-    def leave(self, sequence: Sequence, left: int, now_left: int) -> None:
+    def leave(self, sequence: Sequence, left: int) -> None:
         """Shared blocks can be found until they are reused, private ones are of no use to anybody."""
         assert self._windowed is not None
         shared = self._windowed.blocks_of(sequence)
-        blocks = shared[: now_left - left]
+        blocks = shared[: left - sequence.left]
         del shared[: len(blocks)]
-        sequence.left = now_left
-        self.give_back(self._windowed.groups * (now_left - left - len(blocks)))
+        self.give_back(self._windowed.groups * (left - sequence.left - len(blocks)))
+        sequence.left = left
         for block in reversed(blocks):
             self._let_go(block)
 
@@ -216,9 +216,8 @@ class PrefixCache:
                 layers.copies.setdefault(key, []).append(block)
                 blocks.append(block)
 
-    def release(self, sequence: Sequence, positions: int, left: int, tokens: int) -> None:
+    def release(self, sequence: Sequence, positions: int, tokens: int) -> None:
         """Blocks without a key become blank; the others can be reused, the sequence's last block first."""
-        sequence.left = left
         self.register(sequence, tokens)
         full = tokens // self.keys.block_size
         for layers in self._kinds:

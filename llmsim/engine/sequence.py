@@ -58,7 +58,7 @@ class Sequence:
     window_blocks: "list[Block] | None" = None
     """The same in layers with a sliding window, from the first position it has not left behind."""
     left: int = 0
-    """Positions that it had left behind in layers with a sliding window (prefix caching only)."""
+    """Positions that it has left behind in layers with a sliding window (off the clock, or while ``window_blocks``)."""
 
     def __init__(
         self,

@@ -104,6 +104,7 @@ class EngineState:
         if not sequence.preemptions:
             sequence.cached_tokens = found
         sequence.computed = found
+        sequence.left = self.groups.left(found)
         sequence.running = True
         sequence.rank = self.admissions
         self.admissions += 1
@@ -231,13 +232,18 @@ class EngineState:
     def leave_behind(self, plan: Plan) -> None:
         """Give blocks of windowed layers back that nobody in the plan, which is counted, attends to any more."""
         clock, groups, kv = plan.clock, self.groups, self.kv
-        kv.give_back(clock.left_blocks - groups.window * sum(self._just_left(each) for each in plan.delayed))
+        kv.give_back(clock.left_blocks() - groups.window * sum(self._just_left(each) for each in plan.delayed))
         for sequence in clock.take_past_keeping():
-            kv.leave(sequence, sequence.left, groups.left(sequence.offset + clock.iteration))
-        for sequence, tokens in plan.prefills:
-            left, now_left = groups.left(sequence.computed - tokens), groups.left(sequence.computed)
-            if now_left > left:
-                kv.leave(sequence, left, now_left)
+            kv.leave(sequence, groups.left(sequence.offset + clock.iteration))
+        for sequence, _ in plan.prefills:
+            if sequence in self.partial:
+                self._leave_prompt_behind(sequence)
+
+    def _leave_prompt_behind(self, sequence: Sequence) -> None:
+        """Give back what the next token of a prompt, or the first after it, does not attend to."""
+        left = self.groups.left(sequence.computed)
+        if left > sequence.left:
+            self.kv.leave(sequence, left)
 
     def _just_left(self, delayed: Sequence) -> int:
         """Positions that a delayed decode leaves behind when its next token is due: it has done so before."""
@@ -262,7 +268,7 @@ class EngineState:
             clock.remove(sequence)
         self._stop_running(sequence)
         computed = sequence.offset + min(sequence.leaves, clock.iteration - 1) + 1
-        self._release(sequence, computed, computed, sequence.prompt_tokens + sequence.target - 1)
+        self._release(sequence, computed, 0, sequence.prompt_tokens + sequence.target - 1)
 
     def settle(self, sequence: Sequence) -> None:
         """Bring what a sequence has emitted on the clock into the sequence."""
@@ -290,15 +296,28 @@ class EngineState:
         else:
             context, in_flight = self._leave_clock(sequence)
             computed = context + scheduled_tokens
-        self._release(sequence, computed, computed - scheduled_tokens, computed - in_flight)
+        self._release(sequence, computed, scheduled_tokens, computed - in_flight)
         self._stop_running(sequence)
         return computed
 
-    def _release(self, sequence: Sequence, computed: int, before: int, known: int) -> None:
-        """Take back the blocks of a sequence with ``computed`` tokens, ``before`` of them in earlier plans."""
+    def _release(self, sequence: Sequence, computed: int, scheduled_tokens: int, known: int) -> None:
+        """Take back the blocks of a sequence with ``computed`` tokens, the last ``scheduled_tokens`` in this plan."""
         positions = -(-(sequence.limit_tokens if self._reserves else computed) // self.block_size)
-        left = sequence.left if sequence.window_blocks else self.groups.left(before)
-        self.kv.release(sequence, positions, left, known)
+        if self.groups.window and sequence.joined <= sequence.leaves and not sequence.window_blocks:
+            sequence.left = self._left(min(computed - scheduled_tokens, sequence.offset + sequence.leaves), known)
+        self.kv.release(sequence, positions, known)
+
+    def _left(self, computed: int, known: int) -> int:
+        """Positions that a decode has left behind, less those it left only for tokens that nobody gets.
+
+        These blocks are still among the free, and who continues with the ``known`` tokens finds them there.
+        """
+        left = self.groups.left(computed)
+        back = left - self.groups.left(known - 1)
+        if back <= 0 or back * self.groups.window > self.kv.free:
+            return left
+        self.kv.take(back * self.groups.window)
+        return left - back
 
     def _stop_running(self, sequence: Sequence) -> None:
         del self.running[sequence]
@@ -322,6 +341,8 @@ class EngineState:
         seen_late = self.batches_in_flight // len(self.lanes) - 1 if sequence.stops else 0
         sequence.leaves = leaves = min(finishes + seen_late, last)
         if leaves > iteration:
+            if self.groups.window:
+                self._leave_prompt_behind(sequence)
             self.clock.join(sequence, context, iteration + 1)
         else:
             sequence.offset, sequence.joined, sequence.clock = context - iteration - 1, iteration + 1, self.clock

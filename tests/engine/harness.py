@@ -128,9 +128,10 @@ class Harness:
         for sequence in state.running:
             computed = self.computed(sequence)
             positions = state.blocks_at(sequence, computed) // state.width
-            seen = positions - max(0, computed - groups.window_tokens + 1) // groups.size
-            if sequence.window_blocks:
-                seen = positions - sequence.left
+            seen = positions - sequence.left
+            if sequence.joined <= sequence.leaves and not sequence.window_blocks:
+                last = min(computed, sequence.offset + sequence.leaves)
+                seen = positions - max(0, last - groups.window_tokens + 1) // groups.size
             blocks, near = sequence.blocks or [], sequence.window_blocks or []
             shared.update((block, groups.full) for block in blocks)
             shared.update((block, groups.window) for block in near)

@@ -29,9 +29,29 @@ def decodes(draw: st.DrawFn) -> tuple[int, int, int, bool]:
     return joins, draw(st.integers(1, 70)), draw(st.integers(1, LAST)), draw(st.booleans())
 
 
-def needed(walked: list[Walked], block_size: int, iterations: int) -> list[int]:
+def needed(walked: list[Walked], groups: BlockGroups, iterations: int) -> list[int]:
     """KV blocks each of the next iterations takes if nobody leaves."""
-    return [sum((each.tokens + i) % block_size == 0 for each in walked) for i in range(iterations)]
+    filled = [sum((each.tokens + i) % groups.size == 0 for each in walked) for i in range(iterations)]
+    return [(groups.full + groups.window) * number for number in filled]
+
+
+def left_behind(walked: list[Walked], groups: BlockGroups, iterations: int) -> list[int]:
+    """Blocks of windowed layers that nobody sees any more after each of them: the newest token sees the window."""
+
+    def unseen(tokens: int) -> int:
+        return max(0, tokens - groups.window_tokens + 1) // groups.size
+
+    steps = [[unseen(each.tokens + i + 1) - unseen(each.tokens + i) for each in walked] for i in range(iterations)]
+    return [groups.window * sum(step) for step in steps]
+
+
+def iterations_that_repeat(due: list[int], left: list[int], free: int, awaited: int) -> int:
+    """How many iterations find their blocks and begin with fewer than are awaited, one after another."""
+    for number, (taken, freed) in enumerate(zip(due, left, strict=True)):
+        if taken > free or free >= awaited:
+            return number
+        free += freed - taken
+    return len(due)
 
 
 @settings(max_examples=80, derandomize=True, deadline=None, database=None)
@@ -39,13 +59,22 @@ def needed(walked: list[Walked], block_size: int, iterations: int) -> list[int]:
     st.lists(decodes(), max_size=12),
     st.sampled_from([1, 2, 5, 16]),
     st.sampled_from([None, 1, 24, 50]),
+    st.sampled_from([(1, 0), (1, 1), (2, 5), (0, 1)]),
     st.integers(0, 40),
     st.integers(1, 50),
+    st.sampled_from([1000, 1000, 30, 12]),
 )
 def test_a_batch_is_the_sum_over_its_sequences(
-    joining: list[tuple[int, int, int, bool]], block_size: int, window: int | None, free: int, most: int
+    joining: list[tuple[int, int, int, bool]],
+    block_size: int,
+    window: int | None,
+    kinds: tuple[int, int],
+    free: int,
+    most: int,
+    awaited: int,
 ) -> None:
-    clock = IterationClock(BlockGroups(block_size), window)
+    groups = BlockGroups(block_size, *kinds, window) if window is not None else BlockGroups(block_size)
+    clock = IterationClock(groups, window)
     walked: list[Walked] = []
     for iteration in range(LAST):
         assert (clock.iteration, clock.count) == (iteration, len(walked))
@@ -53,12 +82,18 @@ def test_a_batch_is_the_sum_over_its_sequences(
         assert clock.context() == sum(contexts)
         assert clock.window_context() == sum(min(context, window or context) for context in contexts)
         assert clock.growing() == sum(window is None or context <= window for context in contexts)
-        due = needed(walked, block_size, most)
+        due, left = needed(walked, groups, most), left_behind(walked, groups, most)
         assert clock.blocks_due() == due[0]
         assert clock.blocks_over(most) == sum(due)
-        within = clock.iterations_within(free, most)
-        assert sum(due[:within]) <= free
-        assert within == most or sum(due[: within + 1]) > free
+        same = (
+            most
+            if window is None
+            else min([most, *(window - each.tokens - 1 for each in walked if each.tokens < window)])
+        )
+        if same > 0:
+            assert clock.left_over(same) == sum(left[:same])
+            expected = iterations_that_repeat(due[:same], left[:same], free, awaited)
+            assert clock.iterations_within(free, same, awaited) == expected
         if walked:
             assert clock.next_leaving() == min(each.sequence.leaves for each in walked)
         crossings = [iteration + window + 1 - c for c in contexts if c <= window] if window is not None else []
@@ -67,15 +102,19 @@ def test_a_batch_is_the_sum_over_its_sequences(
             clock.remove(early.sequence)
             walked.remove(early)
         staying = [each for each in walked if each.sequence.leaves > iteration]
+        (freed,) = left_behind(staying, groups, 1)
         leaving = [each.sequence for each in walked if each.sequence.leaves == iteration]
+        joined = []
         for number, (joins, tokens, stays, early_off) in enumerate(joining):
             if joins == iteration:
                 sequence = a_sequence(-1 - number if early_off else number, leaves=iteration + stays)
                 sequence.finishes = sequence.leaves
-                clock.join(sequence, tokens, iteration + 1)
-                staying.append(Walked(sequence, tokens - 1))
+                joined.append(Walked(sequence, tokens))
         assert clock.advance() == leaving
-        walked = [Walked(each.sequence, each.tokens + 1) for each in staying]
+        assert clock.left_blocks() == freed
+        for each in joined:
+            clock.join(each.sequence, each.tokens, iteration + 1)
+        walked = [*(Walked(each.sequence, each.tokens + 1) for each in staying), *joined]
 
 
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)

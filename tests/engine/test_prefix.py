@@ -145,7 +145,7 @@ class Both:
 
     def release(self, twin: Twin) -> None:
         """The request ends or is preempted."""
-        self.cache.release(twin.sequence, self.blocks(twin.computed), 0, twin.computed)
+        self.cache.release(twin.sequence, self.blocks(twin.computed), twin.computed)
         self.reference.release(twin.sequence.row)
         twin.running = twin.decoding = False
         twin.computed = 0
