@@ -31,6 +31,13 @@ class KvGroups(NamedTuple):
         full = -(-tokens // deployment.block_size)
         return full * self.full + min(full, most_in_window(deployment, tokens)) * self.window
 
+    def in_decode(self, deployment: "Deployment", tokens: int) -> float:
+        """Blocks of a request that has ``tokens`` tokens and decodes: windows have let go of what they do not see."""
+        size, window = deployment.block_size, deployment.model.sliding_window
+        full = -(-tokens // size)
+        left = 0 if window is None else max(0, tokens - window) // size
+        return full * self.full + (full - left) * self.window
+
 
 def most_in_window(deployment: "Deployment", tokens: int) -> int:
     """Blocks that a request of ``tokens`` tokens may hold in a group with a sliding window.

@@ -2,7 +2,7 @@
 
 from llmsim.closed_form import Line, decodes, prompts, saturated
 from llmsim.deployment import Deployment, batch_defaults
-from llmsim.deployment.memory import fullest_rank
+from llmsim.deployment.memory import fullest_groups, fullest_rank
 from llmsim.report.explain.lines import Section
 from llmsim.report.explain.phases import Priced
 
@@ -34,9 +34,10 @@ def capacity_section(
 
 def _slots(deployment: Deployment, tokens: int) -> tuple[int, str, dict[str, float]]:
     limit = deployment.max_num_seqs or batch_defaults(deployment.accelerator)[1]
-    blocks, needed = fullest_rank(deployment).num_gpu_blocks, -(-tokens // deployment.block_size)
+    blocks, needed = fullest_rank(deployment).num_gpu_blocks, fullest_groups(deployment).in_decode(deployment, tokens)
     terms: dict[str, float] = {"max_num_seqs": limit, "blocks": blocks, "blocks_per_request": needed}
-    return min(limit, max(0, blocks - 1) // needed), "min(max_num_seqs, (blocks - 1) // blocks_per_request)", terms
+    slots = int(max(0, blocks - 1) // needed)
+    return min(limit, slots), "min(max_num_seqs, (blocks - 1) // blocks_per_request)", terms
 
 
 def _unloaded(priced: Priced, prompt_tokens: int, output_tokens: int) -> list[Line]:

@@ -2,7 +2,7 @@
 
 from llmsim.closed_form import Line, kv_of_token
 from llmsim.deployment import Deployment, MemoryLedger, batch_defaults, layout
-from llmsim.deployment.memory import concurrency, fullest_rank, mixes_windows
+from llmsim.deployment.memory import concurrency, fullest_groups, fullest_rank, mixes_windows
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
@@ -102,19 +102,27 @@ def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]
     blocks = {"pool": rank.kv_pool_bytes, "block": rank.block_bytes}
     held = concurrency(deployment, rank, tokens)
     needed = rank.num_gpu_blocks / held
+    whole, formula, terms = "tokens in the pool", "blocks * block_size", {"blocks": rank.num_gpu_blocks}
+    if mixes_windows(deployment):
+        groups = fullest_groups(deployment)
+        whole, formula = "tokens in the pool, at full length", "blocks / groups * block_size"
+        terms["groups"] = groups.full + groups.window
+    kv_tokens = rank.num_gpu_blocks / terms.get("groups", 1) * size
     return [
         Line("num_gpu_blocks", "KV blocks", rank.num_gpu_blocks, "", "pool // block", blocks),
         Line(
             "kv_tokens",
-            "tokens in the pool, at full length" if mixes_windows(deployment) else "tokens in the pool",
-            rank.num_gpu_blocks * size,
+            whole,
+            int(kv_tokens),
             "tokens",
-            "blocks * block_size",
-            {"blocks": rank.num_gpu_blocks, "block_size": size},
+            formula,
+            {**terms, "block_size": size},
         ),
         Line(
             "concurrency",
-            f"requests of {tokens:,} tokens",
+            f"requests of {tokens:,} tokens, each at its most"
+            if fullest_groups(deployment).window
+            else f"requests of {tokens:,} tokens",
             held,
             "",
             "blocks / blocks_per_request",
