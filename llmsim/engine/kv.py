@@ -40,6 +40,8 @@ class BlockGroups(NamedTuple):
 
     def of_prompt(self, positions: int) -> int:
         """Blocks that a prompt takes at so many further positions, in the course of its chunks."""
+        if not self.window:
+            return self.full * positions
         return self.full * positions + self.window * min(positions, self.most_in_window)
 
     def kept_until(self, sequence: Sequence) -> int:

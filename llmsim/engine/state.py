@@ -104,7 +104,8 @@ class EngineState:
         if not sequence.preemptions:
             sequence.cached_tokens = found
         sequence.computed = found
-        sequence.left = self.groups.left(found)
+        if self.groups.window:
+            sequence.left = self.groups.left(found)
         sequence.running = True
         sequence.rank = self.admissions
         self.admissions += 1
