@@ -151,9 +151,8 @@ class VllmPolicy:
         state, clock, kv = self._state, self._state.clock, self._state.kv
         taken = 0
         while (due := clock.blocks_due() - taken) > kv.free:
-            found = kv.free - kv.free % state.width
-            taken += found
-            kv.take(found)  # before the victim's blocks are among the free: what is evicted depends on it
+            taken += kv.free
+            kv.take(kv.free)  # before the victim's blocks are among the free: what is evicted depends on it
             state.preempt(plan, next(reversed(state.running)), 0)
         kv.take(due)
         return budget - clock.count
