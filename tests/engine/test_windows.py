@@ -90,8 +90,8 @@ def test_blocks_are_those_of_tables_with_holes(layers: int, asynchronous: bool, 
     table = a_table(
         arrival_s=np.sort(rng.uniform(0, 1, 40)).tolist(),
         prompt_tokens=rng.integers(1, 150, 40).tolist(),
-        output_tokens=np.where(rng.random(40) < 0.3, 1, rng.integers(2, 200, 40)).tolist(),
-        max_tokens=rng.choice([-1, 100], 40).tolist(),
+        output_tokens=rng.integers(1, 200, 40).tolist(),
+        max_tokens=rng.choice([-1, 100, 1], 40, p=[0.4, 0.4, 0.2]).tolist(),
     )
     blocks = {16: 280, 24: 560, 32: 45}[layers] if scarce else 20_000
     given: dict[str, Any] = {"num_gpu_blocks_override": blocks, "max_num_batched_tokens": 64, "block_size": BLOCK}
