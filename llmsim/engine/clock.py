@@ -145,9 +145,14 @@ class IterationClock:
         """How many decodes see their windowed context grow by one an iteration."""
         return self.count - self.capped
 
-    def blocks_due(self) -> int:
-        """KV blocks this iteration's decodes need: those of each context that fills its last ones."""
-        return self.residues[-self.iteration % self.block_size]
+    def blocks_due(self, later: int = 0) -> int:
+        """KV blocks the decodes need so many iterations later than this: those of each context that fills its last
+        ones."""
+        return self.residues[-(self.iteration + later) % self.block_size]
+
+    def left_after(self, later: int) -> int:
+        """Blocks of windowed layers that they leave behind after the iteration so much later than this."""
+        return self._left_behind[(self._leaving_offset() - 1 - later) % self.block_size]
 
     def blocks_over(self, iterations: int) -> int:
         """KV blocks the decodes need over this and the following iterations."""

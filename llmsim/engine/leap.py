@@ -24,20 +24,30 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
     ``plan`` has been closed and has not started; those in flight before it matter too, as they may end something. Its
     time is in ``cell``, which is left after the last of them at the latest.
     """
-    clock, batch = state.clock, plan.batch
-    if (
-        len(state.lanes) > 1
-        or plan.decodes != clock.count
-        or not (plan.quiet and plan.repeats)
-        or cell.latency is not cell.occupancy
-    ):
+    if plan.decodes != plan.clock.count or not (plan.quiet and plan.repeats) or cell.latency is not cell.occupancy:
         return 0
     for flight in state.flights:
         if not flight.quiet:
             return 0
-    if plan.stopped_by in ("kv", "budget") and any(row in state.named for row in state.waiting.head().names):
+    if may_be_found(state, plan):
         return 0
-    iterations = min(
+    iterations = undisturbed(state, plan, cell)
+    if iterations <= 0:
+        return 0
+    awaited = plan.awaited_blocks if plan.stopped_by == "kv" and state.groups.window else MANY
+    return plan.clock.iterations_within(state.kv.free, iterations, awaited)
+
+
+def may_be_found(state: EngineState, plan: Plan) -> bool:
+    """Whether the next to be admitted was not, although its prompt names outputs that are being generated."""
+    return plan.stopped_by in ("kv", "budget") and any(row in state.named for row in state.waiting.head().names)
+
+
+def undisturbed(state: EngineState, plan: Plan, cell: Cell) -> int:
+    """After how many more iterations of its decodes one of them ends, or their times are no more those of ``cell``,
+    or a context reaches the window; KV blocks left aside."""
+    clock, batch = plan.clock, plan.batch
+    iterations: int = min(
         clock.next_leaving() - plan.iteration,
         (cell.context_to - 1 - batch.decode_context_tokens) // batch.decode_sequences,
     )
@@ -46,10 +56,25 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
             iterations = min(iterations, (cell.window_to - 1 - batch.decode_window_tokens) // growing)
         if (crossing := clock.next_crossing()) is not None:
             iterations = min(iterations, crossing - 1 - plan.iteration)
-    if iterations <= 0:
-        return 0
-    awaited = plan.awaited_blocks if plan.stopped_by == "kv" and state.groups.window else MANY
-    return clock.iterations_within(state.kv.free, iterations, awaited)
+    return iterations
+
+
+def repeated(plan: Plan, iterations: int, growing: int) -> Plan:
+    """The plan as it is ``iterations`` later on its clock, with every context a token longer each time.
+
+    ``growing`` of its windowed contexts grow too. Whatever else there is at that time remains to be filled in.
+    """
+    batch = plan.batch
+    repetition = Plan(plan.clock, plan.number)
+    repetition.iteration = plan.iteration + iterations
+    repetition.stopped_by, repetition.until_ns = plan.stopped_by, plan.until_ns
+    repetition.decodes = plan.decodes
+    repetition.batch = batch._replace(
+        decode_context_tokens=batch.decode_context_tokens + batch.decode_sequences * iterations,
+        decode_window_tokens=batch.decode_window_tokens + growing * iterations,
+    )
+    repetition.running = plan.running
+    return repetition
 
 
 class Leap:
@@ -71,14 +96,14 @@ class Leap:
         self.plan = plan
         """The last iteration in flight."""
         sequences: int = plan.batch.decode_sequences
-        self.growing: int = sequences if state.window is None else state.clock.growing()
+        self.growing: int = sequences if state.window is None else plan.clock.growing()
         """Decodes whose windowed context grows from one iteration to the next."""
         self.ticks = plan.end_ticks - plan.start_ticks
         """Of ``plan``."""
-        _, longer_ticks, longer_in_window = cell.occupancy
+        _, longer_ticks, longer_in_window = cell.latency
         self.longer_ticks = longer_ticks * sequences + longer_in_window * self.growing
         """By how much each takes longer than the one before it."""
-        self._before = [flight.end_ns for flight in state.flights]
+        self._before = [flight.end_ns for flight in state.flights if flight is not plan]
         """Ends of the iterations in flight before ``plan``."""
         self.arrived_before: list[int] = []
         """For each request that joined the queue meanwhile, how many of the iterations were planned before."""
@@ -130,16 +155,9 @@ class Leap:
         return [self._repetition(number, kv_blocks) for number in range(first, self.iterations + 1)]
 
     def _repetition(self, number: int, kv_blocks: int) -> Plan:
-        plan, batch = self.plan, self.plan.batch
-        repetition = Plan(plan.clock, plan.number + number)
-        repetition.iteration = plan.iteration + number
-        repetition.stopped_by = plan.stopped_by
-        repetition.decodes = plan.decodes
-        repetition.batch = batch._replace(
-            decode_context_tokens=batch.decode_context_tokens + batch.decode_sequences * number,
-            decode_window_tokens=batch.decode_window_tokens + self.growing * number,
-        )
-        repetition.running = plan.running
+        plan = self.plan
+        repetition = repeated(plan, number, self.growing)
+        repetition.number = plan.number + number
         repetition.waiting = plan.waiting + sum(planned < number for planned in self.arrived_before)
         repetition.kv_blocks = kv_blocks
         repetition.takes_place(self.end_ticks(number), self.end_ticks(number + 1))

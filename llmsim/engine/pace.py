@@ -120,6 +120,16 @@ class Pace:
         return Cell(*along, *across, occupancy, occupancy if latency == occupancy else latency)
 
 
+def end_of(begin: int, occupancy: int, latency: int, end_before: int) -> int:
+    """When an iteration ends that begins while the one before it, which ends at ``end_before``, is in flight.
+
+    On the last stage too it follows the one before it, however short it is. That makes completion times those of a
+    flow shop, exactly so for stages that take the same time. Source: Pinedo, "Scheduling", chapter 6.
+    """
+    end, after = begin + latency, end_before + occupancy
+    return end if end > after else after
+
+
 def _octave(tokens: int) -> Range:
     first = 1 << tokens.bit_length() - 1
     return first, 2 * first

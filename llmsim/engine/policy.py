@@ -18,6 +18,8 @@ class Policy(Protocol):
         """Plan the next iteration, at ``now_ns``; None when there is nothing to do in it.
 
         A plan that repeats the last one exactly, while nobody arrives, ends or runs out of blocks, may be leaped over.
+        With pipeline lanes it repeats the last one of its lane, and what happens to other lanes does not matter to it
+        while nobody waits and no prompt is unfinished.
         One that time alone would change says so in ``until_ns``. After None the policy is asked again when a request
         arrives or is aborted or an iteration in flight ends, at no other time: let requests wait for a set time only
         beside an iteration.

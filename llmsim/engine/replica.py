@@ -2,8 +2,8 @@
 
 The loop is the one of vLLM's engine core. An iteration is planned while fewer than ``batches_in_flight`` are under way:
 1 when scheduling is synchronous; 2 when it is asynchronous, where a plan is made when the iteration before it starts
-and does not know that iteration's tokens. When the oldest iteration ends its tokens are delivered, and the next is
-planned.
+and does not know that iteration's tokens; with pipeline stages as many as there are, each of another micro batch. When
+the oldest iteration ends its tokens are delivered, and the next is planned.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,10 @@ from simpy import Environment
 
 from llmsim.cost.base import CostModel
 from llmsim.engine.decisions import Decisions
+from llmsim.engine.lanes import TurnLeap, leap_of_lanes
 from llmsim.engine.leap import SHORTEST, Leap, repetitions
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
-from llmsim.engine.pace import TICKS_PER_NS, Pace
+from llmsim.engine.pace import TICKS_PER_NS, Pace, end_of
 from llmsim.engine.plan import STOPPED_BY, Plan
 from llmsim.engine.policy import Policy
 from llmsim.engine.sequence import NEVER, Sequence
@@ -52,14 +53,17 @@ class Replica:
         self._pace = Pace(cost, windowed=state.window is not None)
         self._recorder = recorder
         self._decisions = decisions
+        self._in_lanes = len(state.lanes) > 1
         self._leaps = leaps and decisions is None
-        self._leap: Leap | None = None
+        self._leap: Leap | TurnLeap | None = None
         self._moment: Moment | None = None
         """When the oldest iteration ends, or the leap."""
         self._aborting: dict[Sequence, str] = {}
         self._schedule_pending = False
         self._free_ticks = 0
-        """When the first stage is done with all that has been planned."""
+        """When the first stage is done with all that has been planned, and what has ended has."""
+        self._uneventful_plans = 0
+        """Plans made since anything happened but a token for each decode; counted where there are lanes."""
         self.leaped_iterations = 0
         self.outstanding = 0
         """Requests sent here that have not ended."""
@@ -70,9 +74,12 @@ class Replica:
         """Put a request into the waiting queue, at the time it is."""
         state, leap = self.state, self._leap
         sequence.queued_ns = now
+        leads = state.waiting.would_lead(sequence)
+        if leads:
+            self._uneventful_plans = 0
         if leap is not None:
             planned = leap.planned_before(now)
-            if state.waiting.would_lead(sequence):
+            if leads:
                 self._cut(leap, planned)
             leap.arrived_before.append(planned)
         state.waiting.add(sequence)
@@ -103,7 +110,7 @@ class Replica:
         self.outstanding -= 1
         self.on_end(sequence, outcome, reason, now_ns)
 
-    def _cut(self, leap: Leap, planned: int) -> None:
+    def _cut(self, leap: Leap | TurnLeap, planned: int) -> None:
         """End a leap after so many of its iterations: at the first plan that can know of what happens now."""
         if planned >= leap.iterations:
             return
@@ -150,6 +157,9 @@ class Replica:
             if plan is None:
                 break
             self._start(plan, now)
+            self._uneventful_plans += 1
+        if self._in_lanes and self._leaps and flights:
+            self._leap = leap_of_lanes(state, self._pace, self._free_ticks, self._uneventful_plans)
         if not flights and state.waiting and self._decisions is not None:
             self._decisions.stuck(now, state)
 
@@ -162,13 +172,10 @@ class Replica:
             self._recorder.census.change(now, -running, running - 1)
             self.leave(sequence, "aborted", reason, now)
         self._aborting.clear()
+        self._uneventful_plans = 0
 
     def _start(self, plan: Plan, now: int) -> None:
-        """Let a planned iteration begin when the one before it is done, or a leap that begins with it.
-
-        On the last stage too it follows the one before it, however short it is. That makes completion times those of a
-        flow shop, exactly so for stages that take the same time. Source: Pinedo, "Scheduling", chapter 6.
-        """
+        """Let a planned iteration begin when the one before it is done, or a leap that begins with it."""
         state, batch = self.state, plan.batch
         flights, cell = state.flights, None
         begin = now * TICKS_PER_NS
@@ -184,14 +191,13 @@ class Replica:
             if cell.latency is not cell.occupancy:
                 latency = cell.latency.at(context, window)
         self._free_ticks = free = begin + occupancy
-        end = begin + latency
-        if flights and end < flights[-1].end_ticks + occupancy:
-            end = flights[-1].end_ticks + occupancy
+        end = end_of(begin, occupancy, latency, flights[-1].end_ticks) if flights else begin + latency
         plan.takes_place(begin, end)
         if (
             cell is not None
             and self._leaps
             and end == free
+            and not self._in_lanes
             and len(flights) + 1 == state.batches_in_flight
             and (repeats := repetitions(state, plan, cell)) >= SHORTEST
         ):
@@ -240,9 +246,12 @@ class Replica:
         if self._decisions is not None:
             self._decisions.ended(plan, ended, self.state)
 
-    def _carry_out(self, leap: Leap, landed: int) -> None:
+    def _carry_out(self, leap: Leap | TurnLeap, landed: int) -> None:
         """Make a leap's iterations happen; ``landed`` of those in flight and of those leaped over have ended."""
         self._leap = None
+        if isinstance(leap, TurnLeap):
+            self._carry_out_turns(leap, landed)
+            return
         state, plan = self.state, leap.plan
         flights, clock = state.flights, plan.clock
         while landed and flights[0] is not plan:
@@ -267,6 +276,20 @@ class Replica:
         if later:
             state.depart(later[-1], gone)
             flights.extend(later)
+
+    def _carry_out_turns(self, leap: TurnLeap, landed: int) -> None:
+        """The same for a leap of several micro batches in turn."""
+        flights = self.state.flights
+        still_in_flight = len(flights) + leap.iterations - landed
+        for _ in range(min(landed, len(flights))):
+            self._land(flights.popleft())
+        for row in leap.rows(self.number):
+            self._recorder.iteration(row)
+        flights.extend(leap.carry_out(self.state))
+        self.leaped_iterations += leap.iterations
+        self._free_ticks = max(self._free_ticks, leap.free_ticks())
+        while len(flights) > still_in_flight:
+            self._land(flights.popleft())
 
     def _land_run(self, leap: Leap, run: Run | None, iterations: int, blocks: int, gone: list[Sequence]) -> None:
         """A leap's first ``iterations`` iterations have ended, of which only the last can end a request.
@@ -300,6 +323,10 @@ class Replica:
         if plan.decodes:
             clock.gaps.push(plan.iteration, gap_ticks)
         clock.ended_ticks = plan.end_ticks
+        if self._in_lanes:
+            self._free_ticks = max(self._free_ticks, plan.end_ticks)
+            if plan.prefills or not plan.quiet:
+                self._uneventful_plans = 0
         for sequence in plan.rejoined:
             self._emit_again(sequence, end)
         ended = list(plan.finishing)

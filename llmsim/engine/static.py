@@ -66,7 +66,7 @@ class StaticPolicy:
             plan.stopped_by = "slots" if state.waiting else "empty"
         else:
             plan.stopped_by = self._form_batch(plan)
-        if not state.running:
+        if not plan.prefills and not state.clock.count:
             return None
         state.close(plan)
         plan.batch = self._padded(plan)

@@ -7,6 +7,7 @@ requests.
 
 from array import array
 from collections.abc import Callable
+from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,9 @@ _OF_EVERY_ITERATION = [
 ]
 """What is the same in them, or follows from the first."""
 
+_packed = Struct(f"{len(ITERATION_FIELDS)}q").pack
+"""A row as bytes: an array takes them in a fraction of the time of as many integers."""
+
 NEVER_NS = 1 << 62
 """Later than any time of a run."""
 
@@ -145,7 +149,7 @@ class Recorder:
 
     def iteration(self, row: tuple[int, ...]) -> None:
         """An iteration has ended, or several that are alike: ``ITERATION_FIELDS`` in order."""
-        self._iterations.extend(row)
+        self._iterations.frombytes(_packed(*row))
         if len(self._iterations) >= self._limit:
             self.flush()
 

@@ -12,7 +12,9 @@ from llmsim.engine.kv import BlockGroups, BlockPool
 from llmsim.engine.queues import ArrivalQueue
 from llmsim.engine.settings import EngineSpec
 from llmsim.engine.state import EngineState
+from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
+from llmsim.results.results import Results
 from llmsim.simulation import simulate
 from tests.equivalence.drawn import draw_scenario
 from tests.factories import a_pool, a_scenario, a_sequence, a_table
@@ -49,8 +51,8 @@ class TokenStages(ConstantStages):
         return Step(STAGE_S * batch.prefill_tokens, STAGE_S * batch.prefill_tokens * self.stages)
 
 
-def run(stages: int, groups: int, outputs: int) -> np.ndarray:
-    """Finish times of ``groups`` requests that arrive at once, one prompt to a micro batch."""
+def run(stages: int, groups: int, outputs: int) -> Results:
+    """``groups`` requests that arrive at once, one prompt to a micro batch; most of it is leaped over."""
     pool = a_pool(
         pipeline_parallel_size=stages,
         cost=ConstantStages(stages),
@@ -61,24 +63,35 @@ def run(stages: int, groups: int, outputs: int) -> np.ndarray:
     )
     table = a_table(arrival_s=[0.0] * groups, prompt_tokens=100, output_tokens=outputs)
     results = simulate(a_scenario(table, pools=[pool]))
-    return results.record.requests["finish_s"]
+    assert results.facts.leaped_iterations > 0.9 * groups * outputs
+    return results
 
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_one_micro_batch_leaves_the_other_stages_idle(stages: int) -> None:
     """Each token passes all stages before the next can start: the bubble is (p - 1) / p."""
-    assert run(stages, 1, 50) == pytest.approx([50 * stages * STAGE_S])
+    assert run(stages, 1, 50).record.requests["finish_s"] == pytest.approx([50 * stages * STAGE_S])
 
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_as_many_micro_batches_as_stages_leave_only_the_ramp(stages: int) -> None:
     """p micro batches of n tokens take n * p + p - 1 stage times: a bubble of (p - 1) / (n * p + p - 1)."""
-    assert run(stages, stages, 50).max() == pytest.approx((50 * stages + stages - 1) * STAGE_S)
+    finish_s = run(stages, stages, 50).record.requests["finish_s"]
+    assert finish_s.max() == pytest.approx((50 * stages + stages - 1) * STAGE_S)
 
 
 def test_a_stage_more_than_micro_batches_is_lost() -> None:
     """Two micro batches on four stages: half of the time nobody computes."""
-    assert run(4, 2, 50).max() == pytest.approx((50 * 4 + 1) * STAGE_S)
+    assert run(4, 2, 50).record.requests["finish_s"].max() == pytest.approx((50 * 4 + 1) * STAGE_S)
+
+
+def test_a_static_batch_is_one_micro_batch() -> None:
+    """Nobody joins it, so that the other stage idles while one computes: n tokens pass two stages n times."""
+    engine = EngineSpec(scheduler=StaticScheduler(max_num_seqs=8))
+    pool = a_pool(engine=engine, pipeline_parallel_size=2, cost=ConstantStages(2))
+    results = simulate(a_scenario(a_table(arrival_s=[0.0] * 3, output_tokens=[20, 10, 5]), pools=[pool]))
+    assert results.record.requests["finish_s"] == pytest.approx([0.4, 0.2, 0.1])
+    assert len(results.record.iterations["end_s"]) == 20
 
 
 def test_a_short_batch_does_not_overtake_a_long_one() -> None:

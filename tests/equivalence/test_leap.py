@@ -35,7 +35,7 @@ class Watched(Leap):
 
     def __init__(self, state: Any, plan: Any, iterations: int, cell: Any) -> None:
         super().__init__(state, plan, iterations, cell)
-        clock, window = state.clock, state.window
+        clock, window = plan.clock, state.window
         self.planned = iterations
         last = plan.iteration + iterations
         if self.iterations < iterations:
@@ -139,22 +139,28 @@ def test_leap_and_step_agree_when_the_tokens_of_prompts_are_out_late() -> None:
         assert differences(simulate(scenario), simulate(stepped(scenario))) == [], f"scenario of seed {seed}"
 
 
-@pytest.mark.parametrize("asynchronous", [True, False])
-def test_leap_and_step_agree_when_a_waiting_prompt_names_what_is_being_generated(asynchronous: bool) -> None:
-    """Without chunks it is admitted when enough of it has been generated for the rest to fit into the budget."""
-    prompts: list[list[tuple[int, int, int]]] = [[(row, 0, 5)] for row in range(45)]
-    prompts = [[(45, 0, 20)], *prompts, [(45, 0, 20), (-1, 0, 300), (46, 0, 78)]]
+@pytest.mark.parametrize(("asynchronous", "stages", "others"), [(True, 1, 45), (False, 1, 45), (False, 2, 150)])
+def test_leap_and_step_agree_when_a_waiting_prompt_names_what_is_being_generated(
+    asynchronous: bool, stages: int, others: int
+) -> None:
+    """Without chunks it is admitted when enough of it has been generated for the rest to fit into the budget.
+
+    Prompts of 150 others are more than fit into one iteration, so that both micro batches decode.
+    """
+    prompts: list[list[tuple[int, int, int]]] = [[(row, 0, 5)] for row in range(others)]
+    prompts = [[(others, 0, 20)], *prompts, [(others, 0, 20), (-1, 0, 300), (others + 1, 0, 78)]]
     table = RequestTable.build(
-        arrival_ns=[0] * 46 + [40_000_000],
+        arrival_ns=[0] * (others + 1) + [40_000_000],
         prompt_tokens=[sum(tokens for _, _, tokens in pieces) for pieces in prompts],
-        output_tokens=[310] * 46 + [2],
+        output_tokens=[310] * (others + 1) + [2],
         segments=(
             np.cumsum([0, *(len(pieces) for pieces in prompts)]),
             *np.array([piece for pieces in prompts for piece in pieces]).T,
         ),
     )
     limits = {"max_num_batched_tokens": 400, "max_model_len": 400, "num_gpu_blocks_override": 5000, "block_size": 4}
-    scenario = a_scenario(table, enable_chunked_prefill=False, async_scheduling=asynchronous, **limits)
+    pool = {"async_scheduling": asynchronous, "pipeline_parallel_size": stages}
+    scenario = a_scenario(table, enable_chunked_prefill=False, **pool, **limits)
     with_leaps = simulate(scenario)
     assert differences(with_leaps, simulate(stepped(scenario))) == []
     assert with_leaps.record.requests["cached_tokens"][-1] > 20
