@@ -72,6 +72,27 @@ class Plan:
         self.start_ticks, self.end_ticks = start_ticks, end_ticks
         self.start_ns, self.end_ns = start_ticks >> TICK_BITS, end_ticks >> TICK_BITS
 
+    def row(self, replica: int, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
+        """``ITERATION_FIELDS``, of this iteration, or of several that end at ``end_ns`` and differ by ``apart``."""
+        emitting = self.decodes - self.wasted
+        return (
+            replica,
+            self.number,
+            self.start_ns,
+            end_ns,
+            self.end_ns - (self.clock.ended_ticks >> TICK_BITS),
+            *self.batch,
+            emitting + len(self.sampled),
+            emitting - len(self.rejoined),
+            self.running,
+            self.waiting,
+            self.kv_blocks,
+            len(self.preempted),
+            sum([tokens for _, tokens in self.admitted]) if self.admitted else 0,
+            STOPPED_BY[self.stopped_by],
+            *apart,
+        )
+
     def forget(self, sequence: Sequence) -> None:
         """Let its end mean nothing to a sequence that has been aborted."""
         self.rejoined, self.sampled, self.late, self.finishing = (

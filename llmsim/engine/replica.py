@@ -16,7 +16,7 @@ from llmsim.engine.lanes import TurnLeap, leap_of_lanes
 from llmsim.engine.leap import SHORTEST, Leap, repetitions
 from llmsim.engine.moment import ITERATION_ENDS, SCHEDULE, Moment
 from llmsim.engine.pace import TICKS_PER_NS, Pace, end_of
-from llmsim.engine.plan import STOPPED_BY, Plan
+from llmsim.engine.plan import Plan
 from llmsim.engine.policy import Policy
 from llmsim.engine.sequence import NEVER, Sequence
 from llmsim.engine.state import EngineState
@@ -240,7 +240,7 @@ class Replica:
 
     def _land(self, plan: Plan) -> None:
         """An iteration has ended: tokens out, finished requests leave, blocks freed."""
-        row = self._row(plan, plan.end_ns, ONE)
+        row = plan.row(self.number, plan.end_ns, ONE)
         ended = self._deliver_tokens(plan, plan.end_ticks - plan.clock.ended_ticks)
         self._recorder.iteration(row)
         if self._decisions is not None:
@@ -303,7 +303,7 @@ class Replica:
         end_ticks = leap.last_end_ticks if iterations > leap.iterations else leap.end_ticks(iterations)
         phase_ticks = plan.start_ticks % TICKS_PER_NS
         apart = (iterations, blocks, leap.growing, phase_ticks, leap.ticks, leap.longer_ticks)
-        row = self._row(plan, end_ticks >> TICK_BITS, apart)
+        row = plan.row(self.number, end_ticks >> TICK_BITS, apart)
         gap_ticks = max(plan.end_ticks - clock.ended_ticks, leap.longest_ticks(iterations))
         plan.iteration += iterations - 1
         plan.end_ticks, plan.end_ns = end_ticks, end_ticks >> TICK_BITS
@@ -374,27 +374,6 @@ class Replica:
             self._recorder.census.change(now, 0, -1)
         sequence.finish_ns = now
         self.leave(sequence, "finished", "stop" if sequence.stops else "length", now)
-
-    def _row(self, plan: Plan, end_ns: int, apart: tuple[int, ...]) -> tuple[int, ...]:
-        """``ITERATION_FIELDS``, of one iteration, or of several that end at ``end_ns`` and differ by ``apart``."""
-        emitting = plan.decodes - plan.wasted
-        return (
-            self.number,
-            plan.number,
-            plan.start_ns,
-            end_ns,
-            plan.end_ns - (plan.clock.ended_ticks >> TICK_BITS),
-            *plan.batch,
-            emitting + len(plan.sampled),
-            emitting - len(plan.rejoined),
-            plan.running,
-            plan.waiting,
-            plan.kv_blocks,
-            len(plan.preempted),
-            sum([tokens for _, tokens in plan.admitted]) if plan.admitted else 0,
-            STOPPED_BY[plan.stopped_by],
-            *apart,
-        )
 
     def _record_preemption(self, sequence: Sequence, caught_up_ns: int) -> None:
         self._recorder.preemption(sequence.row, self.number, sequence.preempted_ns, sequence.resumed_ns, caught_up_ns)

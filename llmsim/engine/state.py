@@ -7,6 +7,7 @@ blocks in step with one another.
 from collections import deque
 
 from llmsim.cost.base import Batch
+from llmsim.engine.batches import mixed_batch
 from llmsim.engine.clock import IterationClock
 from llmsim.engine.kv import BlockGroups, KvCache
 from llmsim.engine.plan import Plan
@@ -373,48 +374,15 @@ class EngineState:
 
         Prompts that are complete with it sample, and are partial no longer.
         """
-        clock, window = self.clock, self.window
+        clock = self.clock
         if delayed := clock.delayed:
             plan.rejoined = tuple(s for s in delayed if self.decodes_now(s) and s.joined == plan.iteration)
         clock.delayed = plan.delayed
-        tokens = pairs = context = window_pairs = window_tokens = 0
         sampled = []
-        for sequence, new in plan.prefills:
-            full = sequence.computed
-            prefix = full - new
-            tokens += new
-            context += full
-            pairs += (full * (full + 1) - prefix * (prefix + 1)) // 2
-            if window is not None:
-                window_pairs += _window_pairs(prefix, full, window)
-                window_tokens += min(prefix, window - 1) + new
-            if full == sequence.prompt_tokens + sequence.emitted:
+        for sequence, _ in plan.prefills:
+            if sequence.computed == sequence.prompt_tokens + sequence.emitted:
                 sampled.append(sequence)
                 del self.partial[sequence]
         plan.sampled = tuple(sampled)
-        decodes = clock.count - len(plan.delayed)
-        decode_context, decode_window = clock.context(), clock.window_context()
-        for sequence in plan.delayed:
-            later = sequence.offset + plan.iteration + 1
-            decode_context -= later
-            decode_window -= later if window is None else min(later, window)
-        plan.decodes = decodes
-        plan.batch = Batch(
-            len(plan.prefills),
-            tokens,
-            pairs,
-            context,
-            decodes,
-            decode_context,
-            decodes + len(sampled),
-            pairs if window is None else window_pairs,
-            context if window is None else window_tokens,
-            decode_window,
-        )
-
-
-def _window_pairs(prefix: int, full: int, window: int) -> int:
-    """Query-key pairs of new positions prefix .. full - 1 when position p attends to min(p + 1, window) keys."""
-    turn = max(prefix, min(full, window))
-    growing = (turn * (turn + 1) - prefix * (prefix + 1)) // 2
-    return growing + (full - turn) * window
+        plan.decodes = clock.count - len(plan.delayed)
+        plan.batch = mixed_batch(plan, self.window)

@@ -98,35 +98,32 @@ def _state(deployment: Deployment, rank: MemoryLedger) -> list[Line]:
 
 
 def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]:
-    size = rank.block_size
-    blocks = {"pool": rank.kv_pool_bytes, "block": rank.block_bytes}
+    size, groups = rank.block_size, fullest_groups(deployment)
     held = concurrency(deployment, rank, tokens)
-    needed = rank.num_gpu_blocks / held
-    whole, formula, terms = "tokens in the pool", "blocks * block_size", {"blocks": rank.num_gpu_blocks}
+    whole: dict[str, float] = {"blocks": rank.num_gpu_blocks, "block_size": size}
+    label, formula, each = "tokens in the pool", "blocks * block_size", "requests of {:,} tokens"
     if mixes_windows(deployment):
-        groups = fullest_groups(deployment)
-        whole, formula = "tokens in the pool, at full length", "blocks / groups * block_size"
-        terms["groups"] = groups.full + groups.window
-    kv_tokens = rank.num_gpu_blocks / terms.get("groups", 1) * size
+        whole["groups"] = groups.full + groups.window
+        label, formula = "tokens in the pool, at full length", "blocks // groups * block_size"
+    if groups.window:
+        each = "requests of {:,} tokens, each at its most"
     return [
-        Line("num_gpu_blocks", "KV blocks", rank.num_gpu_blocks, "", "pool // block", blocks),
         Line(
-            "kv_tokens",
-            whole,
-            int(kv_tokens),
-            "tokens",
-            formula,
-            {**terms, "block_size": size},
+            "num_gpu_blocks",
+            "KV blocks",
+            rank.num_gpu_blocks,
+            "",
+            "pool // block",
+            {"pool": rank.kv_pool_bytes, "block": rank.block_bytes},
         ),
+        Line("kv_tokens", label, rank.num_gpu_blocks // whole.get("groups", 1) * size, "tokens", formula, whole),
         Line(
             "concurrency",
-            f"requests of {tokens:,} tokens, each at its most"
-            if fullest_groups(deployment).window
-            else f"requests of {tokens:,} tokens",
+            each.format(tokens),
             held,
             "",
             "blocks / blocks_per_request",
-            {"blocks": rank.num_gpu_blocks, "blocks_per_request": needed},
+            {"blocks": rank.num_gpu_blocks, "blocks_per_request": rank.num_gpu_blocks / held},
         ),
     ]
 
