@@ -269,6 +269,8 @@ class VllmPolicy:
             needed = groups.of_prompt(-(-target // size) - hits) + spare
             if needed + hits_free > kv.free:
                 plan.awaited_blocks = needed
+                # What it found may be reused meanwhile: then it may be the budget that it does not fit into.
+                plan.repeats = self._chunked or not hits
                 return "kv"
             if groups.of_prompt(-(-length // size)) > kv.blocks:
                 # The real scheduler would start it again and again, but its server refuses to start with such a pool.

@@ -166,6 +166,26 @@ def test_leap_and_step_agree_when_a_waiting_prompt_names_what_is_being_generated
     assert with_leaps.record.requests["cached_tokens"][-1] > 20
 
 
+def test_leap_and_step_agree_when_what_a_waiting_prompt_would_find_is_reused() -> None:
+    """Without chunks a prompt that lacks blocks at first is too long for what is left of the budget in the end."""
+    prompts: list[list[tuple[int, int, int]]] = [[(50, 0, 100)], *([(row, 0, 4)] for row in range(45))]
+    prompts.append([(50, 0, 100), (51, 0, 290)])
+    table = RequestTable.build(
+        arrival_ns=[0] * 46 + [800_000_000],
+        prompt_tokens=[sum(tokens for _, _, tokens in pieces) for pieces in prompts],
+        output_tokens=[1] + [310] * 45 + [2],
+        segments=(
+            np.cumsum([0, *(len(pieces) for pieces in prompts)]),
+            *np.array([piece for pieces in prompts for piece in pieces]).T,
+        ),
+    )
+    limits = {"max_num_batched_tokens": 400, "max_model_len": 400, "num_gpu_blocks_override": 768, "block_size": 4}
+    scenario = a_scenario(table, enable_chunked_prefill=False, async_scheduling=False, **limits)
+    with_leaps = simulate(scenario)
+    assert differences(with_leaps, simulate(stepped(scenario))) == []
+    assert {"kv", "budget"} <= set(with_leaps.record.iterations["stopped_by"])
+
+
 def test_leap_and_step_agree_when_clients_give_up_and_come_back() -> None:
     given_up = again = in_time = 0
     for seed in range(IMPATIENT):
