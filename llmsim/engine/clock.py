@@ -160,8 +160,6 @@ class IterationClock:
 
     def left_over(self, iterations: int) -> int:
         """Blocks of windowed layers that they leave behind after this and the following iterations."""
-        if not self.groups.window:
-            return 0
         return self._over(self._left_behind, self._leaving_offset() - 1, iterations, sum(self._left_behind))
 
     def changes(self) -> list[int]:

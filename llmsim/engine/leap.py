@@ -29,7 +29,7 @@ def repetitions(state: EngineState, plan: Plan, cell: Cell) -> int:
     for flight in state.flights:
         if not flight.quiet:
             return 0
-    if may_be_found(state, plan):
+    if state.waiting and may_be_found(state, plan):
         return 0
     iterations = undisturbed(state, plan, cell)
     if iterations <= 0:

@@ -222,8 +222,9 @@ class EngineState:
         Returns the sequences for which the last of them was the last, now off the clock, and the blocks held in it.
         """
         clock, kv = plan.clock, self.kv
-        # Blocks left behind on the way go to the end of what is reused and new ones come from its front: any order.
-        kv.give_back(clock.left_over(iterations - 1))
+        if self.groups.window:
+            # They go to the end of what is reused, new ones come from its front: the order among them does not matter.
+            kv.give_back(clock.left_over(iterations - 1))
         kv.take(clock.blocks_over(iterations))
         held = kv.blocks - kv.free
         gone = clock.leap(iterations)

@@ -245,7 +245,8 @@ class VllmPolicy:
     def _admit(self, plan: Plan, budget: int, threshold: int) -> StoppedBy:
         """Admit waiting requests from the head of the queue on; returns why it stopped."""
         state = self._state
-        waiting, running, kv, size, groups = state.waiting, state.running, state.kv, state.block_size, state.groups
+        waiting, running, kv, size = state.waiting, state.running, state.kv, state.block_size
+        of_prompt = state.groups.of_prompt if state.groups.window else state.width.__mul__
         while waiting:
             if budget <= 0:
                 return "budget"
@@ -266,13 +267,13 @@ class VllmPolicy:
                 tokens = budget
             target = length if self._reserve_prompt else found + tokens
             spare = self._watermark if running else 0
-            needed = groups.of_prompt(-(-target // size) - hits) + spare
+            needed = of_prompt(-(-target // size) - hits) + spare
             if needed + hits_free > kv.free:
                 plan.awaited_blocks = needed
                 # What it found may be reused meanwhile: then it may be the budget that it does not fit into.
                 plan.repeats = self._chunked or not hits
                 return "kv"
-            if groups.of_prompt(-(-length // size)) > kv.blocks:
+            if of_prompt(-(-length // size)) > kv.blocks:
                 # The real scheduler would start it again and again, but its server refuses to start with such a pool.
                 plan.awaited_blocks = MANY
                 return "kv"
