@@ -99,10 +99,12 @@ class AnalyticModel:
         statistics = self._statistics(batches)
         padding = statistics["tokens"] - statistics["prefill_tokens"] - statistics["decode_sequences"]
         stages = [total(each.account(statistics) for each in listed) for listed in self._listed]
-        times = np.stack([stage[3:] for stage in stages])
-        slowest = np.argmax(times.sum(axis=1), axis=0)
-        flop, hbm_bytes, link_bytes = np.mean([stage[:3] for stage in stages], axis=0)
-        compute_s, hbm_s, link_s, overhead_s = np.take_along_axis(times, slowest[None, None, :], axis=0)[0]
+        flop, hbm_bytes, link_bytes, compute_s, hbm_s, link_s, overhead_s = stages[0]
+        if len(stages) > 1:
+            times = np.stack([stage[3:] for stage in stages])
+            slowest = np.argmax(times.sum(axis=1), axis=0)
+            flop, hbm_bytes, link_bytes = np.mean([stage[:3] for stage in stages], axis=0)
+            compute_s, hbm_s, link_s, overhead_s = np.take_along_axis(times, slowest[None, None, :], axis=0)[0]
         overhead_s = overhead_s + self._host_s(batches, compute_s + hbm_s + link_s + overhead_s)
         flop = flop - padding * self._flop_per_token
         return Account(flop, hbm_bytes, link_bytes, compute_s, hbm_s, link_s, overhead_s)

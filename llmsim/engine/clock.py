@@ -164,10 +164,12 @@ class IterationClock:
 
     def changes(self) -> list[int]:
         """How many more blocks are held in the next iterations than in those before, over a cycle of a block size."""
-        size = self.block_size
-        due, left = -self.iteration, self._leaving_offset()
-        behind = self._left_behind
-        return [self.residues[(due - n) % size] - behind[(left - n) % size] for n in range(size)]
+        due = _downwards(self.residues, -self.iteration)
+        if not self.groups.window:
+            return due
+        return [
+            more - less for more, less in zip(due, _downwards(self._left_behind, self._leaving_offset()), strict=True)
+        ]
 
     def iterations_within(self, free_blocks: int, most: int, awaited_blocks: int = MANY) -> int:
         """The largest number of iterations, up to ``most``, whose decodes find the blocks they need.
@@ -272,6 +274,12 @@ class IterationClock:
             self._keeping.remove(self.groups.kept_until(sequence) - sequence.offset, sequence)
         elif capped:
             self._left_behind[sequence.offset % self.block_size] -= self.groups.window
+
+
+def _downwards(counters: list[int], newest: int) -> list[int]:
+    """All the counters, from that of ``newest`` on downwards and round."""
+    first = newest % len(counters)
+    return counters[first::-1] + counters[:first:-1]
 
 
 class Dates:

@@ -7,6 +7,7 @@ requests.
 
 from array import array
 from collections.abc import Callable
+from itertools import chain
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -257,64 +258,60 @@ class Census:
 def spread(rows: Rows) -> dict[str, Ints]:
     """``ITERATION_FIELDS`` with one row for every iteration, but those that tell how the iterations of a row differ."""
     counts = rows.columns["iterations"]
-    source, number = iterations_of(rows.columns)
+    number = numbers_of(rows.columns)
     wide = {name: np.repeat(rows.columns[name], counts) for name in _OF_EVERY_ITERATION}
     alone = np.flatnonzero(counts == 1)
     for name in _OF_SINGLE_ITERATIONS:
-        wide[name] = np.zeros(len(source), np.int64)
+        wide[name] = np.zeros(len(number), np.int64)
         wide[name][(np.cumsum(counts) - counts)[alone]] = rows.columns[name][alone]
     wide["iteration"] += number
     wide["decode_context_tokens"] += number * wide["decode_sequences"]
-    wide["decode_window_tokens"] += number * rows.columns["growing"][source]
-    wide["end_ns"], wide["gap_ns"] = ends_and_gaps_ns(rows.columns, source, number)
-    again = np.flatnonzero(number)
-    wide["start_ns"][again] = wide["end_ns"][again - 1]
+    wide["decode_window_tokens"] += number * np.repeat(rows.columns["growing"], counts)
+    wide["end_ns"], wide["gap_ns"] = ends_and_gaps_ns(rows.columns, number)
+    np.copyto(wide["start_ns"][1:], wide["end_ns"][:-1], where=number[1:] > 0)
     if rows.runs:
         _add_what_differs(wide, rows, number)
     return wide
 
 
-def iterations_of(columns: dict[str, Ints]) -> tuple[Ints, Ints]:
-    """Of every iteration: its row, and its number in it from 0."""
+def numbers_of(columns: dict[str, Ints]) -> Ints:
+    """The number of every iteration in its row, from 0."""
     counts = columns["iterations"]
-    row = np.repeat(np.arange(len(counts)), counts)
-    return row, np.arange(len(row)) - (np.cumsum(counts) - counts)[row]
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def ends_and_gaps_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> tuple[Ints, Ints]:
-    """When every iteration, as ``iterations_of`` has them, ended, and how long after the replica's one before it."""
-    end_ns, gap_ns = columns["end_ns"][row], columns["gap_ns"][row]
-    several = np.flatnonzero(columns["iterations"][row] > 1)
-    end_ns[several] = _ends_ns(columns, row[several], number[several])
-    again = np.flatnonzero(number)
-    gap_ns[again] = end_ns[again] - end_ns[again - 1]
+def ends_and_gaps_ns(columns: dict[str, Ints], number: Ints) -> tuple[Ints, Ints]:
+    """When every iteration ended, and how long after the replica's one before it; ``number``: ``numbers_of`` them."""
+    counts = columns["iterations"]
+
+    def wide(name: str) -> Ints:
+        return np.repeat(columns[name], counts)
+
+    ticks = (
+        wide("phase_ticks") + (number + 1) * wide("first_ticks") + wide("longer_ticks") * (number * (number + 1) // 2)
+    )
+    end_ns, gap_ns = wide("start_ns") + (ticks >> TICK_BITS), wide("gap_ns")
+    alone = np.flatnonzero(counts == 1)
+    end_ns[(np.cumsum(counts) - counts)[alone]] = columns["end_ns"][alone]
+    np.copyto(gap_ns[1:], np.diff(end_ns), where=number[1:] > 0)
     return end_ns, gap_ns
-
-
-def _ends_ns(columns: dict[str, Ints], row: Ints, number: Ints) -> Ints:
-    """When the iterations ``number`` of the given rows that stand for several ended."""
-    first, longer = columns["first_ticks"][row], columns["longer_ticks"][row]
-    ticks = columns["phase_ticks"][row] + (number + 1) * first + longer * (number * (number + 1) // 2)
-    return columns["start_ns"][row] + (ticks >> TICK_BITS)
 
 
 def _add_what_differs(wide: dict[str, Ints], rows: Rows, number: Ints) -> None:
     """KV blocks taken since the first iteration of each row, and requests that joined the queue since."""
     counts = rows.columns["iterations"]
-    where = np.flatnonzero(counts > 1)
-    lengths = counts[where]
-    within = np.flatnonzero(np.repeat(counts > 1, counts))
-    which = np.repeat(np.arange(len(where)), lengths)
-    sizes = np.array([len(run.changes) for run in rows.runs])
-    changes = np.concatenate([run.changes for run in rows.runs])
-    again = number[within]
-    more = changes[(np.cumsum(sizes) - sizes)[which] + (again - 1) % sizes[which]]
-    more[again == 0] = 0
-    more[again == 1] = [run.first_change for run in rows.runs]
-    taken = np.cumsum(more)
-    wide["kv_blocks"][within] += taken - np.repeat(taken[np.cumsum(lengths) - lengths], lengths)
-    first = (np.cumsum(counts) - counts)[where]
-    for begin, iterations, run in zip(first.tolist(), lengths.tolist(), rows.runs, strict=True):
+    several = np.flatnonzero(counts > 1)
+    begins = np.cumsum(counts) - counts
+    changes = np.fromiter(chain.from_iterable(run.changes for run in rows.runs), np.int64)
+    sizes, places = np.ones_like(counts), np.zeros_like(counts)
+    sizes[several] = [len(run.changes) for run in rows.runs]
+    places[several] = np.cumsum(sizes[several]) - sizes[several]
+    more = changes[np.repeat(places, counts) + (number - 1) % np.repeat(sizes, counts)]
+    more[begins] = 0
+    more[begins[several] + 1] = [run.first_change for run in rows.runs]
+    held = np.cumsum(more)
+    wide["kv_blocks"] += held - np.repeat(held[begins], counts)
+    for begin, iterations, run in zip(begins[several].tolist(), counts[several].tolist(), rows.runs, strict=True):
         for planned in run.arrived_before:
             wide["waiting"][begin + planned + 1 : begin + iterations] += 1
 
