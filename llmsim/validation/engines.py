@@ -129,7 +129,6 @@ def _vllm(row: Row, stated: dict[str, str]) -> dict[str, Any]:
     scheduler: Literal["vllm", "vllm_v0"] = "vllm"
     if stated.get("chunked_prefill") == "False" and release is not None and release < V0_BEFORE:
         scheduler = "vllm_v0"
-    blocks = stated.get("kv_tokens", "")
     ahead = release is None or release >= ASYNC_SINCE or "async scheduling" in row.get("scheduler", "")
     return {
         "scheduler": scheduler,
@@ -140,8 +139,17 @@ def _vllm(row: Row, stated: dict[str, str]) -> dict[str, Any]:
         "enforce_eager": eager,
         **({} if release is None else {"engine_version": f"{release[0]}.{release[1]}"}),
         "sampling": "top_p" if "saturating" in row.get("load_kind", "") else "greedy",
-        "num_gpu_blocks": int(blocks) // 16 if blocks.isdecimal() else None,
+        "num_gpu_blocks": _blocks(row, stated),
     }
+
+
+def _blocks(row: Row, stated: dict[str, str]) -> int | None:
+    """KV blocks of the tokens stated; where only some layers have a window a log's tokens are not blocks times their
+    size, and the pool is computed."""
+    tokens, model = stated.get("kv_tokens", ""), load_model(names.model(row["model"]))
+    if not tokens.isdecimal() or 0 < model.sliding_window_layers < model.attention_layers:
+        return None
+    return int(tokens) // 16
 
 
 def _integer(stated: dict[str, str], key: str) -> int | None:
