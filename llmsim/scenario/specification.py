@@ -75,7 +75,7 @@ class Pool:
     """Accept an explicit max_model_len that the KV pool cannot hold, which a real server refuses to start
     with: requests that outgrow the pool then wait for ever."""
     num_gpu_blocks_override: int | None = Field(default=None, ge=2)
-    """Replaces the computed number of KV blocks; memory is then not checked."""
+    """Replaces the computed number of KV blocks, of all groups of layers as vLLM counts; memory is then not checked."""
     enforce_eager: bool = False
     """No CUDA graphs: the host launches every kernel."""
     engine_version: str = Field(default="0.33", pattern=r"^\d+\.\d+")
