@@ -190,6 +190,11 @@ class ModelSpec:
         return self.num_hidden_layers - self.linear_layers
 
     @property
+    def mixes_windows(self) -> bool:
+        """Whether some layers have a sliding window and others do not."""
+        return 0 < self.sliding_window_layers < self.attention_layers
+
+    @property
     def linear_parameters_per_layer(self) -> int:
         """Of a linear attention layer: projections in and out."""
         spec = self.linear_attention

@@ -26,6 +26,11 @@ class KvGroups(NamedTuple):
     window: float
     """Groups that keep what their window may still attend to."""
 
+    @property
+    def width(self) -> float:
+        """Blocks for each block size of tokens at full length."""
+        return self.full + self.window
+
     def blocks_per_request(self, deployment: "Deployment", tokens: int) -> float:
         """Blocks, of a group's layers, of a request of ``tokens`` tokens: what it may hold at most."""
         full = -(-tokens // deployment.block_size)
@@ -35,8 +40,16 @@ class KvGroups(NamedTuple):
         """Blocks of a request that has ``tokens`` tokens and decodes: windows have let go of what they do not see."""
         size, window = deployment.block_size, deployment.model.sliding_window
         full = -(-tokens // size)
-        left = 0 if window is None else max(0, tokens - window) // size
+        left = 0 if window is None else positions_left(tokens - 1, window, size)
         return full * self.full + (full - left) * self.window
+
+
+def positions_left(computed: int, window: int, block_size: int) -> int:
+    """Blocks of a windowed group that a request has left behind when the token after ``computed`` ones is next.
+
+    Source: vLLM ``v1/core/single_type_kv_cache_manager.py``, ``SlidingWindowManager.get_num_skipped_tokens``.
+    """
+    return max(0, computed - window + 1) // block_size
 
 
 def most_in_window(deployment: "Deployment", tokens: int) -> int:

@@ -84,7 +84,7 @@ def ledger(deployment: "Deployment") -> MemoryLedger:
     length, notes = _max_model_len(deployment, rank)
     held = concurrency(deployment, rank, length)
     tokens = rank.num_gpu_blocks * rank.block_size
-    if mixes_windows(deployment):
+    if deployment.model.mixes_windows:
         tokens = int(held * length)
     return replace(
         rank,
@@ -158,15 +158,9 @@ def fullest_groups(deployment: "Deployment") -> KvGroups:
     return kv_groups(deployment, _fullest_stage(deployment))
 
 
-def mixes_windows(deployment: "Deployment") -> bool:
-    """Whether some layers have a sliding window and others do not."""
-    return 0 < deployment.model.sliding_window_layers < deployment.model.attention_layers
-
-
 def _fullest_stage(deployment: "Deployment") -> Stage:
     def positions(stage: Stage) -> float:
-        groups = kv_groups(deployment, stage)
-        return rank_ledger(deployment, stage).num_gpu_blocks / (groups.full + groups.window)
+        return rank_ledger(deployment, stage).num_gpu_blocks / kv_groups(deployment, stage).width
 
     return min(stages(deployment), key=positions)
 

@@ -84,7 +84,7 @@ def _run(subject: Subject, rung: Rung) -> dict[str, Any]:
         client,
         scheduler=rung.scheduler,
         enable_prefix_caching=rung.caches,
-        num_gpu_blocks_override=POOL // BLOCK + 1,
+        num_gpu_blocks_override=subject.blocks_of_pool(POOL),
         max_model_len=min(subject.model.max_position_embeddings, 8192),
     )
 

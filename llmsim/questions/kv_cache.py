@@ -116,7 +116,7 @@ def _contrasts(subject: Subject, reserved: int, worked: dict[str, float]) -> tup
 def _served(subject: Subject, scheduler: SchedulerSpec, max_tokens: int) -> dict[str, Any]:
     """All requests at once on a pool of ``POOL`` tokens."""
     client = a_client(PROMPT, OUTPUT, users=REQUESTS, requests_per_user=1, max_tokens=max_tokens)
-    return subject.summary(client, scheduler=scheduler, num_gpu_blocks_override=POOL // BLOCK + 1)
+    return subject.summary(client, scheduler=scheduler, num_gpu_blocks_override=subject.blocks_of_pool(POOL))
 
 
 def _overhead_bytes(subject: Subject) -> float:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from llmsim.closed_form import Line, sequences_in_pool
-from llmsim.deployment import batch_defaults
+from llmsim.closed_form import Line
+from llmsim.deployment import Deployment, batch_defaults
+from llmsim.deployment.memory import fullest_groups
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.questions.answer import Answer, Command, Contrast, Picture, Series
 from llmsim.questions.subject import Subject, a_client
@@ -21,7 +22,7 @@ def answer(subject: Subject) -> Answer:
     return Answer(
         short=_short(subject, worked, runs),
         arithmetic=arithmetic,
-        contrasts=_contrasts(worked, runs),
+        contrasts=_contrasts(subject, worked, runs),
         pitfalls=(
             "It is printed for max_model_len, the longest request there may be; yours are shorter",
             "A lower max_model_len raises the number and changes no capacity",
@@ -54,9 +55,8 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
     ledger = deployment.ledger()
     slots = deployment.max_num_seqs or batch_defaults(subject.accelerator)[1]
     usual = PROMPT + OUTPUT // 2
-    held = sequences_in_pool(ledger.num_gpu_blocks * BLOCK, usual, BLOCK)
-    mixed = 0 < subject.model.sliding_window_layers < subject.model.attention_layers
-    formula = "" if mixed else "blocks * block_size / (max_model_len_blocks * block_size)"
+    held = _held(deployment, ledger.num_gpu_blocks, usual)
+    formula = "" if subject.model.mixes_windows else "blocks * block_size / (max_model_len_blocks * block_size)"
     return (
         Line("blocks", "KV blocks", ledger.num_gpu_blocks),
         Line("block_bytes", f"bytes of a block of {BLOCK}", ledger.block_bytes, "bytes"),
@@ -65,22 +65,28 @@ def _arithmetic(subject: Subject) -> tuple[Line, ...]:
              {"blocks": ledger.num_gpu_blocks, "block_size": BLOCK,
               "max_model_len_blocks": -(-ledger.max_model_len // BLOCK)}),
         Line("usual", f"requests of {usual:,} tokens in the pool", held, "", "blocks // blocks_of_request",
-             {"blocks": ledger.num_gpu_blocks, "blocks_of_request": -(-usual // BLOCK)}),
+             {"blocks": ledger.num_gpu_blocks,
+              "blocks_of_request": fullest_groups(deployment).in_decode(deployment, usual)}),
         Line("slots", "max_num_seqs", slots),
         Line("limit", "so at once", min(held, slots), "", "min(usual, slots)", {"usual": held, "slots": slots}),
     )  # fmt: skip
 
 
+def _held(deployment: Deployment, blocks: int, tokens: int) -> int:
+    """Requests of so many tokens that a pool of ``blocks`` holds while they decode."""
+    return int(blocks // fullest_groups(deployment).in_decode(deployment, tokens))
+
+
 def _burst(subject: Subject, pool_tokens: int | None) -> dict[str, Any]:
-    override = None if pool_tokens is None else pool_tokens // BLOCK + 1
+    override = None if pool_tokens is None else subject.blocks_of_pool(pool_tokens)
     client = a_client(PROMPT, OUTPUT, users=MOST if pool_tokens is None else 100, requests_per_user=1)
     return subject.summary(client, num_gpu_blocks_override=override, scheduler=VllmScheduler())
 
 
-def _contrasts(worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[Contrast, ...]:
+def _contrasts(subject: Subject, worked: dict[str, float], runs: dict[str, dict[str, Any]]) -> tuple[Contrast, ...]:
     large, small = runs["slots"], runs["memory"]
     tokens = 256 * BLOCK * 4
-    held = sequences_in_pool(tokens, PROMPT + OUTPUT // 2, BLOCK)
+    held = _held(subject.deployment(), subject.blocks_of_pool(tokens) - 1, PROMPT + OUTPUT // 2)
     return (
         Contrast("line", "running at most, real pool", "", min(worked["limit"], MOST), large["running"]["max"],
                  f"the log line would have said {worked['logged']:.2f}"),
@@ -112,7 +118,7 @@ def _picture(subject: Subject) -> Picture:
     lengths = [tokens for tokens in (256, 1024, 4096, 16_384, 65_536, 131_072) if tokens <= ledger.max_model_len]
     slots = subject.deployment().max_num_seqs or batch_defaults(subject.accelerator)[1]
     x = tuple(map(float, lengths))
-    held = tuple(float(sequences_in_pool(ledger.num_gpu_blocks * BLOCK, tokens, BLOCK)) for tokens in lengths)
+    held = tuple(float(_held(subject.deployment(), ledger.num_gpu_blocks, tokens)) for tokens in lengths)
     return Picture(
         "Requests that fit, by their length",
         "Closed form. The log line is the point at max_model_len.",

@@ -9,6 +9,7 @@ from llmsim.closed_form import EnvelopeCost
 from llmsim.cluster.router import RoundRobin, RouterSpec
 from llmsim.cost import CostModel
 from llmsim.deployment import Deployment
+from llmsim.deployment.memory import fullest_groups
 from llmsim.engine.settings import EngineSpec, SchedulerSpec
 from llmsim.engine.vllm import VllmScheduler
 from llmsim.errors import ScenarioError
@@ -105,6 +106,11 @@ class Subject:
     def longest(self) -> int:
         """Tokens that a request may have, prompt and output."""
         return self.deployment().ledger().max_model_len
+
+    def blocks_of_pool(self, tokens: int) -> int:
+        """KV blocks of a pool that holds so many tokens at full length, the null block included."""
+        deployment = self.deployment()
+        return round(tokens // deployment.block_size * fullest_groups(deployment).width) + 1
 
     def run(
         self,

@@ -147,7 +147,7 @@ def _blocks(row: Row, stated: dict[str, str]) -> int | None:
     """KV blocks of the tokens stated; where only some layers have a window a log's tokens are not blocks times their
     size, and the pool is computed."""
     tokens, model = stated.get("kv_tokens", ""), load_model(names.model(row["model"]))
-    if not tokens.isdecimal() or 0 < model.sliding_window_layers < model.attention_layers:
+    if not tokens.isdecimal() or model.mixes_windows:
         return None
     return int(tokens) // 16
 

@@ -317,6 +317,12 @@ class TestOthers:
         assert simulated(answer, "line") > 100 * value(answer, "logged")
         assert simulated(answer, "finished") == 100
 
+    def test_windows_leave_room_for_more_at_once(self, asked: Ask) -> None:
+        """Gemma 3: of 1,125 tokens in 71 positions six of seven groups keep the newest 1,024, in 65 of them."""
+        answer = asked(18, "gemma-3-27b").answer
+        assert value(answer, "usual") == value(answer, "blocks") // (71 + 6 * 65)
+        assert simulated(answer, "line") == pytest.approx(value(answer, "usual"), rel=0.25)
+
     def test_headroom_is_for_what_fails(self, asked: Ask) -> None:
         answer = asked(19).answer
         assert value(answer, "failure") == 0.75

@@ -2,7 +2,7 @@
 
 from llmsim.closed_form import Line, kv_of_token
 from llmsim.deployment import Deployment, MemoryLedger, batch_defaults, layout
-from llmsim.deployment.memory import concurrency, fullest_groups, fullest_rank, mixes_windows
+from llmsim.deployment.memory import concurrency, fullest_groups, fullest_rank
 from llmsim.deployment.overheads import overheads
 from llmsim.deployment.remedies import remedies
 from llmsim.errors import ScenarioError
@@ -102,8 +102,8 @@ def _pool(deployment: Deployment, rank: MemoryLedger, tokens: int) -> list[Line]
     held = concurrency(deployment, rank, tokens)
     whole: dict[str, float] = {"blocks": rank.num_gpu_blocks, "block_size": size}
     label, formula, each = "tokens in the pool", "blocks * block_size", "requests of {:,} tokens"
-    if mixes_windows(deployment):
-        whole["groups"] = groups.full + groups.window
+    if deployment.model.mixes_windows:
+        whole["groups"] = groups.width
         label, formula = "tokens in the pool, at full length", "blocks // groups * block_size"
     if groups.window:
         each = "requests of {:,} tokens, each at its most"
