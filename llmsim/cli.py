@@ -112,14 +112,7 @@ def run(
     for path in (report, out and out / "report.html"):
         if path is not None:
             _report(results, path, measured)
-    if as_json:
-        _print_json(results.summary())
-    else:
-        from rich.console import Console
-
-        from llmsim.report.console import print_summary
-
-        print_summary(results, Console())
+    _print_results(results, as_json)
 
 
 @app.command()
@@ -262,6 +255,17 @@ def catalog(
 
 add_commands(app)
 app.command()(ask)
+
+
+def _print_results(results: "Results", as_json: bool) -> None:
+    if as_json:
+        _print_json(results.summary())
+        return
+    from rich.console import Console
+
+    from llmsim.report.console import print_summary
+
+    print_summary(results, Console())
 
 
 def _report(results: "Results", path: Path, measured: Path | None = None) -> None:

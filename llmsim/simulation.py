@@ -6,9 +6,6 @@ from simpy import Environment
 
 from llmsim.cluster.collect import Collector, Stage
 from llmsim.cluster.fleet import Fleet, Progress, Station
-from llmsim.deployment import Deployment
-from llmsim.deployment.groups import most_in_window
-from llmsim.deployment.memory import fullest_groups
 from llmsim.engine.decisions import Decisions
 from llmsim.engine.kv import BlockGroups, BlockPool
 from llmsim.engine.prefix import PrefixCache
@@ -72,7 +69,7 @@ def _build(
         cost = pool.cost.start(deployment)
         limits = pool.engine.scheduler.resolve(pool.accelerator, ledger.max_model_len)
         size = pool.engine.block_size
-        groups = block_groups(deployment, ledger.max_model_len, reserves_kv=limits.reserves_kv)
+        groups = BlockGroups.of(deployment, ledger.max_model_len, reserves_kv=limits.reserves_kv)
         if pool.engine.enable_prefix_caching and size not in keys:
             keys[size] = PromptKeys(table, size)
         for _ in range(pool.replicas):
@@ -95,20 +92,6 @@ def _build(
             stations.append(Station(replica, to_ns(cost.request_s), ledger.max_model_len, cache))
             stages.append(Stage(pool.name, cost, deployment.gpus, blocks))
     return stations, stages
-
-
-def block_groups(deployment: Deployment, max_model_len: int, *, reserves_kv: bool) -> BlockGroups:
-    """The groups of layers that a deployment's engine keeps KV blocks for, as whole numbers.
-
-    Who reserves all that a request may ever need does not count on what a window leaves behind.
-    """
-    groups = fullest_groups(deployment)
-    full, window = round(groups.full), round(groups.window)
-    if reserves_kv or not window:
-        return BlockGroups(deployment.block_size, full + window)
-    assert deployment.model.sliding_window is not None
-    near = most_in_window(deployment, max_model_len)
-    return BlockGroups(deployment.block_size, full, window, deployment.model.sliding_window, near)
 
 
 def _window_ns(scenario: Scenario, table: RequestTable) -> tuple[int, int | None]:

@@ -36,6 +36,11 @@ def a_model(name: str = "llama-3.1-8b") -> ModelSpec:
     return load_model(name)
 
 
+def a_windowed_model(layers: int, tokens: int) -> ModelSpec:
+    """The same, some of its 32 layers attending to so many tokens only."""
+    return replace(a_model(), sliding_window=tokens, sliding_window_layers=layers)
+
+
 @cache
 def an_accelerator(name: str = "h100-sxm") -> AcceleratorSpec:
     """An accelerator of the catalogue, read once."""

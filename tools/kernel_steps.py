@@ -17,6 +17,7 @@ from llmsim.cost import AnalyticCost, Batch
 from llmsim.deployment import Deployment
 from llmsim.hardware import AcceleratorSpec
 from llmsim.model import ModelSpec, load_model
+from llmsim.validation.kernel_steps import kernels_only
 
 ACCELERATORS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -54,17 +55,9 @@ def read_steps(path: Path, backend: str = "vllm") -> pd.DataFrame:
 def deployment_of(row: Any, accelerator: AcceleratorSpec) -> Deployment:
     """The deployment of a row, without host time and CUDA graphs, its contexts being all alike."""
     model = _model(row)
-    kernels_only = replace(
-        accelerator.efficiency,
-        host_iteration_s=0.0,
-        host_sequence_s=0.0,
-        host_prefill_iteration_s=0.0,
-        host_eager_layer_s=0.0,
-        decode_attention_blocks=0,
-    )
     return Deployment(
         model=replace(model, fp8_block_scales=row.gemm_quant == "fp8_block"),
-        accelerator=replace(accelerator, efficiency=kernels_only),
+        accelerator=kernels_only(accelerator),
         quantization="fp8" if str(row.gemm_quant).startswith("fp8") else None,
         kv_cache_dtype="fp8" if row.kv_quant == "fp8" else "auto",
         tensor_parallel_size=int(row.tp),

@@ -47,7 +47,7 @@ class IterationClock:
     def __init__(self, groups: BlockGroups, window: int | None, *, takes_blocks: bool = True) -> None:
         self.groups = groups
         self.block_size = groups.size
-        self._growth = groups.full + groups.window if takes_blocks else 0
+        self._growth = groups.width if takes_blocks else 0
         """Blocks that a sequence takes each time it fills the last ones."""
         self.window = window
         self.iteration = 0
@@ -61,7 +61,8 @@ class IterationClock:
         self.residues = [0] * groups.size
         """Blocks by the offset of their sequences modulo the block size: entry ``-iteration`` is needed in it."""
         self.leaving: dict[int, list[Sequence]] = {}
-        """Sequences by the last iteration they are planned in."""
+        """Sequences by the last iteration they are planned in: what ``Dates`` does, without its calls, as every request
+        and every iteration comes by."""
         self._ends: list[int] = []
         self.stopping: dict[int, list[Sequence]] = {}
         """Sequences that stay in the plan after the iteration that samples their last token, by that iteration."""
@@ -117,10 +118,6 @@ class IterationClock:
             self._drop(sequence)
         return gone
 
-    def left_blocks(self) -> int:
-        """Blocks of windowed layers that decodes need no longer after the last counted iteration."""
-        return self._left_behind[self._leaving_offset() % self.block_size]
-
     def leap(self, iterations: int) -> list[Sequence]:
         """Count ``iterations`` scheduled iterations, in which nobody leaves but after the last one."""
         self.iteration += iterations - 1
@@ -150,9 +147,9 @@ class IterationClock:
         ones."""
         return self.residues[-(self.iteration + later) % self.block_size]
 
-    def left_after(self, later: int) -> int:
-        """Blocks of windowed layers that they leave behind after the iteration so much later than this."""
-        return self._left_behind[(self._leaving_offset() - 1 - later) % self.block_size]
+    def left_blocks(self, later: int = 0) -> int:
+        """Blocks of windowed layers that they have left behind when so many iterations later comes."""
+        return self._left_behind[(self._leaving_offset() - later) % self.block_size]
 
     def blocks_over(self, iterations: int) -> int:
         """KV blocks the decodes need over this and the following iterations."""

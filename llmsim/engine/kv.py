@@ -6,6 +6,9 @@ released blocks remember what they hold.
 
 from typing import NamedTuple, Protocol
 
+from llmsim.deployment import Deployment
+from llmsim.deployment.groups import most_in_window, positions_left
+from llmsim.deployment.memory import fullest_groups
 from llmsim.engine.sequence import Sequence
 
 
@@ -26,22 +29,30 @@ class BlockGroups(NamedTuple):
     most_in_window: int = 0
     """Positions that a prompt may take at once in a group with a window."""
 
+    @classmethod
+    def of(cls, deployment: Deployment, max_model_len: int, *, reserves_kv: bool) -> "BlockGroups":
+        """The groups of layers of a deployment, as whole numbers.
+
+        Who reserves all that a request may ever need does not count on what a window leaves behind.
+        """
+        groups, size, window_tokens = fullest_groups(deployment), deployment.block_size, deployment.model.sliding_window
+        full, window = round(groups.full), round(groups.window)
+        if reserves_kv or not window:
+            return cls(size, full + window)
+        assert window_tokens is not None
+        return cls(size, full, window, window_tokens, most_in_window(deployment, max_model_len))
+
     @property
     def width(self) -> int:
         """Blocks at one position."""
         return self.full + self.window
 
     def left(self, computed: int) -> int:
-        """Positions that a sequence has left behind when the token after ``computed`` ones is next.
-
-        Source: vLLM ``v1/core/single_type_kv_cache_manager.py``, ``SlidingWindowManager.get_num_skipped_tokens``.
-        """
-        return max(0, computed - self.window_tokens + 1) // self.size if self.window else 0
+        """Positions that a sequence has left behind when the token after ``computed`` ones is next."""
+        return positions_left(computed, self.window_tokens, self.size) if self.window else 0
 
     def of_prompt(self, positions: int) -> int:
         """Blocks that a prompt takes at so many further positions, in the course of its chunks."""
-        if not self.window:
-            return self.full * positions
         return self.full * positions + self.window * min(positions, self.most_in_window)
 
     def kept_until(self, sequence: Sequence) -> int:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from itertools import cycle, islice, pairwise
 from typing import NamedTuple
 
-from llmsim.engine.leap import SHORTEST, Leap, may_be_found, repeated, undisturbed
+from llmsim.engine.clock import IterationClock
+from llmsim.engine.leap import SHORTEST, Leap, may_be_found, repeated, undisturbed, windows_growing
 from llmsim.engine.pace import TICKS_PER_NS, Pace, Plane, end_of
 from llmsim.engine.plan import STOPPED_BY, Plan, StoppedBy
 from llmsim.engine.state import EngineState
@@ -39,8 +40,7 @@ class Turn(NamedTuple):
     def first_and_longer(self, plane: Plane) -> tuple[int, int]:
         """Ticks of the iteration after ``plan`` by a plane, and by how much each takes longer than the one before."""
         batch = self.plan.batch
-        sequences: int = batch.decode_sequences
-        longer = plane.per_context_token * sequences + plane.per_window_token * self.growing
+        longer = plane.longer(batch.decode_sequences, self.growing)
         return plane.at(batch.decode_context_tokens, batch.decode_window_tokens) + longer, longer
 
 
@@ -100,23 +100,26 @@ def _leap_alone(state: EngineState, pace: Pace, plan: Plan) -> Leap | None:
 
 def _turn(state: EngineState, pace: Pace, plan: Plan) -> Turn:
     batch = plan.batch
-    sequences: int = batch.decode_sequences
-    growing = sequences if state.window is None else plan.clock.growing()
     stopped_by = plan.stopped_by if state.waiting else "empty"
-    cell = pace.decodes(sequences, batch.decode_context_tokens, batch.decode_window_tokens)
-    return Turn(plan, undisturbed(state, plan, cell), growing, stopped_by, cell.occupancy, cell.latency)
+    cell = pace.decodes(batch.decode_sequences, batch.decode_context_tokens, batch.decode_window_tokens)
+    iterations, growing = undisturbed(state, plan, cell), windows_growing(state, plan)
+    return Turn(plan, iterations, growing, stopped_by, cell.occupancy, cell.latency)
+
+
+def _shares(turns: list[Turn], iterations: int) -> list[tuple[IterationClock, int]]:
+    """How many of so many iterations, one micro batch after the other, are on each clock."""
+    count = len(turns)
+    return [(turn.plan.clock, (iterations - i - 1) // count + 1) for i, turn in enumerate(turns)]
 
 
 def _blocks_over(turns: list[Turn], iterations: int) -> int:
-    """KV blocks that so many iterations need, one micro batch after the other."""
-    count = len(turns)
-    return sum([turn.plan.clock.blocks_over((iterations - i - 1) // count + 1) for i, turn in enumerate(turns)])
+    """KV blocks that so many iterations need."""
+    return sum([clock.blocks_over(own) for clock, own in _shares(turns, iterations)])
 
 
 def _blocks_left(turns: list[Turn], iterations: int) -> int:
-    """Blocks of windowed layers that they leave behind after so many iterations."""
-    count = len(turns)
-    return sum([turn.plan.clock.left_over((iterations - i - 1) // count + 1) for i, turn in enumerate(turns)])
+    """Blocks of windowed layers that they leave behind."""
+    return sum([clock.left_over(own) for clock, own in _shares(turns, iterations)])
 
 
 class TurnLeap:
@@ -217,7 +220,7 @@ class TurnLeap:
                 stopped_by,
                 *ONE,
             )
-            held -= clock.left_after(again)
+            held -= clock.left_blocks(again + 1)
 
     def carry_out(self, state: EngineState) -> list[Plan]:
         """Let the engine's state hear of the iterations, all but the last of each micro batch having ended.

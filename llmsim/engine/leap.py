@@ -59,6 +59,12 @@ def undisturbed(state: EngineState, plan: Plan, cell: Cell) -> int:
     return iterations
 
 
+def windows_growing(state: EngineState, plan: Plan) -> int:
+    """Decodes of a plan, padding included, whose windowed context grows from one iteration to the next."""
+    sequences: int = plan.batch.decode_sequences
+    return sequences if state.window is None else plan.clock.growing()
+
+
 def repeated(plan: Plan, iterations: int, growing: int) -> Plan:
     """The plan as it is ``iterations`` later on its clock, with every context a token longer each time.
 
@@ -95,13 +101,11 @@ class Leap:
     def __init__(self, state: EngineState, plan: Plan, iterations: int, cell: Cell) -> None:
         self.plan = plan
         """The last iteration in flight."""
-        sequences: int = plan.batch.decode_sequences
-        self.growing: int = sequences if state.window is None else plan.clock.growing()
+        self.growing = windows_growing(state, plan)
         """Decodes whose windowed context grows from one iteration to the next."""
         self.ticks = plan.end_ticks - plan.start_ticks
         """Of ``plan``."""
-        _, longer_ticks, longer_in_window = cell.latency
-        self.longer_ticks = longer_ticks * sequences + longer_in_window * self.growing
+        self.longer_ticks = cell.latency.longer(plan.batch.decode_sequences, self.growing)
         """By how much each takes longer than the one before it."""
         self._before = [flight.end_ns for flight in state.flights if flight is not plan]
         """Ends of the iterations in flight before ``plan``."""

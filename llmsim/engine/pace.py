@@ -39,6 +39,13 @@ class Plane(NamedTuple):
         """Ticks of an iteration whose decodes attend to so many tokens."""
         return self.ticks + self.per_context_token * context + self.per_window_token * window
 
+    def longer(self, sequences: int, growing: int) -> int:
+        """By how much an iteration of so many decodes takes longer than the one before it.
+
+        The windowed contexts of ``growing`` of them grow too.
+        """
+        return self.per_context_token * sequences + self.per_window_token * growing
+
 
 class Cell(NamedTuple):
     """The times of iterations of a number of decodes over a range of contexts, ``to`` excluded."""

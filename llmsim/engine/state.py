@@ -210,7 +210,7 @@ class EngineState:
             plan.batch = Batch(0, 0, 0, 0, decodes, context, decodes, 0, 0, window)
         gone = clock.advance()
         if self.groups.window:
-            self.leave_behind(plan)
+            self._leave_behind(plan)
         for sequence in plan.sampled:
             self._join_clock(plan, sequence)
         if gone or clock.stopping:
@@ -229,22 +229,23 @@ class EngineState:
         held = kv.blocks - kv.free
         gone = clock.leap(iterations)
         if self.groups.window:
-            self.leave_behind(plan)
+            self._leave_behind(plan)
         return gone, held
 
-    def leave_behind(self, plan: Plan) -> None:
+    def _leave_behind(self, plan: Plan) -> None:
         """Give blocks of windowed layers back that nobody in the plan, which is counted, attends to any more."""
-        clock, groups, kv = plan.clock, self.groups, self.kv
-        kv.give_back(clock.left_blocks() - groups.window * sum(self._just_left(each) for each in plan.delayed))
+        clock = plan.clock
+        again = sum(self._just_left(each) for each in plan.delayed)
+        self.kv.give_back(clock.left_blocks() - self.groups.window * again)
         for sequence in clock.take_past_keeping():
-            kv.leave(sequence, groups.left(sequence.offset + clock.iteration))
+            self._leave(sequence)
         for sequence, _ in plan.prefills:
             if sequence in self.partial:
-                self._leave_prompt_behind(sequence)
+                self._leave(sequence)
 
-    def _leave_prompt_behind(self, sequence: Sequence) -> None:
-        """Give back what the next token of a prompt, or the first after it, does not attend to."""
-        left = self.groups.left(sequence.computed)
+    def _leave(self, sequence: Sequence) -> None:
+        """Give back what the next token of a sequence does not attend to."""
+        left = self.groups.left(self.computed(sequence))
         if left > sequence.left:
             self.kv.leave(sequence, left)
 
@@ -345,7 +346,7 @@ class EngineState:
         sequence.leaves = leaves = min(finishes + seen_late, last)
         if leaves > iteration:
             if self.groups.window:
-                self._leave_prompt_behind(sequence)
+                self._leave(sequence)
             self.clock.join(sequence, context, iteration + 1)
         else:
             sequence.offset, sequence.joined, sequence.clock = context - iteration - 1, iteration + 1, self.clock

@@ -246,7 +246,7 @@ class VllmPolicy:
         """Admit waiting requests from the head of the queue on; returns why it stopped."""
         state = self._state
         waiting, running, kv, size = state.waiting, state.running, state.kv, state.block_size
-        of_prompt = state.groups.of_prompt if state.groups.window else state.width.__mul__
+        of_prompt = state.groups.of_prompt
         while waiting:
             if budget <= 0:
                 return "budget"

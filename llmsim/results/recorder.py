@@ -260,10 +260,10 @@ def spread(rows: Rows) -> dict[str, Ints]:
     counts = rows.columns["iterations"]
     number = numbers_of(rows.columns)
     wide = {name: np.repeat(rows.columns[name], counts) for name in _OF_EVERY_ITERATION}
-    alone = np.flatnonzero(counts == 1)
+    alone, begins = np.flatnonzero(counts == 1), _begins(counts)
     for name in _OF_SINGLE_ITERATIONS:
         wide[name] = np.zeros(len(number), np.int64)
-        wide[name][(np.cumsum(counts) - counts)[alone]] = rows.columns[name][alone]
+        wide[name][begins[alone]] = rows.columns[name][alone]
     wide["iteration"] += number
     wide["decode_context_tokens"] += number * wide["decode_sequences"]
     wide["decode_window_tokens"] += number * np.repeat(rows.columns["growing"], counts)
@@ -277,7 +277,12 @@ def spread(rows: Rows) -> dict[str, Ints]:
 def numbers_of(columns: dict[str, Ints]) -> Ints:
     """The number of every iteration in its row, from 0."""
     counts = columns["iterations"]
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.arange(counts.sum()) - np.repeat(_begins(counts), counts)
+
+
+def _begins(counts: Ints) -> Ints:
+    """Where the first of each row's iterations stands among all."""
+    return np.cumsum(counts) - counts
 
 
 def ends_and_gaps_ns(columns: dict[str, Ints], number: Ints) -> tuple[Ints, Ints]:
@@ -292,7 +297,7 @@ def ends_and_gaps_ns(columns: dict[str, Ints], number: Ints) -> tuple[Ints, Ints
     )
     end_ns, gap_ns = wide("start_ns") + (ticks >> TICK_BITS), wide("gap_ns")
     alone = np.flatnonzero(counts == 1)
-    end_ns[(np.cumsum(counts) - counts)[alone]] = columns["end_ns"][alone]
+    end_ns[_begins(counts)[alone]] = columns["end_ns"][alone]
     np.copyto(gap_ns[1:], np.diff(end_ns), where=number[1:] > 0)
     return end_ns, gap_ns
 
@@ -300,12 +305,11 @@ def ends_and_gaps_ns(columns: dict[str, Ints], number: Ints) -> tuple[Ints, Ints
 def _add_what_differs(wide: dict[str, Ints], rows: Rows, number: Ints) -> None:
     """KV blocks taken since the first iteration of each row, and requests that joined the queue since."""
     counts = rows.columns["iterations"]
-    several = np.flatnonzero(counts > 1)
-    begins = np.cumsum(counts) - counts
+    several, begins = np.flatnonzero(counts > 1), _begins(counts)
     changes = np.fromiter(chain.from_iterable(run.changes for run in rows.runs), np.int64)
     sizes, places = np.ones_like(counts), np.zeros_like(counts)
     sizes[several] = [len(run.changes) for run in rows.runs]
-    places[several] = np.cumsum(sizes[several]) - sizes[several]
+    places[several] = _begins(sizes[several])
     more = changes[np.repeat(places, counts) + (number - 1) % np.repeat(sizes, counts)]
     more[begins] = 0
     more[begins[several] + 1] = [run.first_change for run in rows.runs]

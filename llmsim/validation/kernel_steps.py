@@ -34,6 +34,12 @@ NOT_OF_KERNELS = (
 """Efficiency parameters that sums of kernels are without: time of the host, and contexts of unequal lengths."""
 
 
+def kernels_only(accelerator: AcceleratorSpec) -> AcceleratorSpec:
+    """An accelerator whose iterations take as long as their kernels do one after another."""
+    none: dict[str, Any] = dict.fromkeys(NOT_OF_KERNELS, 0)
+    return replace(accelerator, efficiency=replace(accelerator.efficiency, **none))
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One iteration of a deployment."""
@@ -69,9 +75,7 @@ class Step:
     def _deployment(self, accelerator: AcceleratorSpec) -> Deployment:
         model = load_model(self.model)
         if self.kernels_only:
-            none: dict[str, Any] = dict.fromkeys(NOT_OF_KERNELS, 0)
-            efficiency = replace(accelerator.efficiency, **none)
-            accelerator = replace(accelerator, efficiency=efficiency)
+            accelerator = kernels_only(accelerator)
         layout: dict[str, Any] = {
             "tensor_parallel_size": self.tensor_parallel_size,
             "data_parallel_size": self.data_parallel_size,

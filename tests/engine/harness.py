@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from llmsim.cost.base import Batch
-from llmsim.engine.kv import BlockPool
+from llmsim.engine.kv import BlockGroups, BlockPool
 from llmsim.engine.pace import TICKS_PER_NS, Pace
 from llmsim.engine.plan import Plan
 from llmsim.engine.prefix import PrefixCache
@@ -17,7 +17,6 @@ from llmsim.engine.prompt_keys import PromptKeys
 from llmsim.engine.sequence import Sequence
 from llmsim.engine.state import EngineState
 from llmsim.scenario import Pool
-from llmsim.simulation import block_groups
 from llmsim.units import to_ns
 from llmsim.workload import RequestTable
 
@@ -40,7 +39,7 @@ class Harness:
         limits = pool.engine.scheduler.resolve(pool.accelerator, ledger.max_model_len)
         keys = PromptKeys(table, pool.engine.block_size) if pool.engine.enable_prefix_caching else None
         blocks = ledger.num_gpu_blocks - 1
-        groups = block_groups(deployment, ledger.max_model_len, reserves_kv=limits.reserves_kv)
+        groups = BlockGroups.of(deployment, ledger.max_model_len, reserves_kv=limits.reserves_kv)
         self.state = EngineState(
             PrefixCache(blocks, keys, groups) if keys else BlockPool(blocks, groups),
             limits.queue(),

@@ -1,6 +1,5 @@
 """KV blocks of models in which some layers have a sliding window."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,21 +8,15 @@ from numpy.random import Generator
 
 from llmsim.deployment.memory import fullest_groups
 from llmsim.engine.decisions import Decisions
-from llmsim.model import ModelSpec
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from llmsim.workload import RequestTable
 from tests.equivalence.compare import different_columns
 from tests.equivalence.drawn import WINDOW_LAYERS
-from tests.factories import a_linear_cost, a_model, a_pool, a_scenario, a_table
+from tests.factories import a_linear_cost, a_model, a_pool, a_scenario, a_table, a_windowed_model
 
 WINDOW, BLOCK = 32, 4
 AMPLE = {"num_gpu_blocks_override": 200_000, "max_model_len": 4000, "enable_prefix_caching": False}
-
-
-def a_windowed(layers: int) -> ModelSpec:
-    """A model of 32 layers of which some have a window."""
-    return replace(a_model(), sliding_window=WINDOW, sliding_window_layers=layers)
 
 
 class Tables:
@@ -95,7 +88,12 @@ def test_blocks_are_those_of_tables_with_holes(layers: int, asynchronous: bool, 
     )
     blocks = {16: 280, 24: 560, 32: 45}[layers] if scarce else 20_000
     given: dict[str, Any] = {"num_gpu_blocks_override": blocks, "max_num_batched_tokens": 64, "block_size": BLOCK}
-    given |= {"max_num_seqs": 64, "model": a_windowed(layers), "async_scheduling": asynchronous, "max_model_len": 400}
+    given |= {
+        "max_num_seqs": 64,
+        "model": a_windowed_model(layers, WINDOW),
+        "async_scheduling": asynchronous,
+        "max_model_len": 400,
+    }
     scenario = a_scenario(table, pools=[a_pool(**given, cost=a_linear_cost(), enable_prefix_caching=False)])
     expected, logged = replayed(scenario)
     assert expected == logged
@@ -107,7 +105,7 @@ def test_blocks_are_those_of_tables_with_holes(layers: int, asynchronous: bool, 
 def test_a_long_answer_holds_its_window_only() -> None:
     """8 layers that keep 10 + 999 tokens in 253 blocks, and a window of 32 tokens that lies across 9 blocks of 4."""
     table = a_table(prompt_tokens=10, output_tokens=1000)
-    pool = a_pool(model=a_windowed(24), block_size=BLOCK, **AMPLE)
+    pool = a_pool(model=a_windowed_model(24, WINDOW), block_size=BLOCK, **AMPLE)
     held = simulate(a_scenario(table, pools=[pool])).record.iterations["kv_blocks"]
     assert held[-1] == held.max() == 253 + 3 * 9
     deployment = pool.deployment()
@@ -124,7 +122,9 @@ def test_blocks_that_others_may_find_are_left_behind_together() -> None:
         segments=([0, 2, 4], [0, 1, 0, 2], [0] * 4, [40, 1] * 2),
     )
     pool = a_pool(
-        model=a_windowed(32), block_size=BLOCK, **{**AMPLE, "enable_prefix_caching": True, "async_scheduling": False}
+        model=a_windowed_model(32, WINDOW),
+        block_size=BLOCK,
+        **{**AMPLE, "enable_prefix_caching": True, "async_scheduling": False},
     )
     record = simulate(a_scenario(table, pools=[pool])).record
     held = record.iterations["kv_blocks"][record.iterations["start_s"] < 100]
@@ -167,7 +167,7 @@ def test_windows_hide_no_prefix_while_nothing_is_evicted(layers: int) -> None:
         given["async_scheduling"] = bool(seed % 2)
         keeping, windowed = (
             simulate(a_scenario(table, pools=[a_pool(**given, model=model)])).record.requests
-            for model in (a_model(), a_windowed(layers))
+            for model in (a_model(), a_windowed_model(layers, WINDOW))
         )
         assert different_columns(keeping, windowed) == [], f"seed {seed}"
         assert np.mean(keeping["cached_tokens"] >= 88) > 0.5

@@ -1,15 +1,35 @@
 """What differs between the results of two runs that should be the same run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from llmsim.results.record import Columns
 from llmsim.results.results import Results
+from llmsim.scenario import Scenario
+from llmsim.simulation import simulate
 
 HOW_IT_WAS_COMPUTED = ("events", "leaped_iterations")
 """What the simulator did is not a result."""
+
+
+def stepped(scenario: Scenario) -> Scenario:
+    """The scenario without leaps."""
+    return replace(scenario, run=replace(scenario.run, leap=False))
+
+
+def share_leaped(scenarios: Iterable[tuple[int, Scenario]]) -> float:
+    """The share of iterations leaped over in scenarios, told by seed; stepping must give the same results."""
+    iterations = leaped = 0
+    for seed, scenario in scenarios:
+        with_leaps, one_by_one = simulate(scenario), simulate(stepped(scenario))
+        assert differences(with_leaps, one_by_one) == [], f"scenario of seed {seed}"
+        assert one_by_one.facts.leaped_iterations == 0
+        iterations += len(with_leaps.record.iterations["end_s"])
+        leaped += with_leaps.facts.leaped_iterations
+    return leaped / iterations
 
 
 def differences(left: Results, right: Results) -> list[str]:

@@ -17,7 +17,7 @@ from llmsim.engine.static import StaticScheduler
 from llmsim.engine.vllm_v0 import VllmV0Scheduler
 from llmsim.scenario import Pool, Scenario
 from llmsim.workload import RequestTable
-from tests.factories import SCHEDULER_SETTINGS, a_model, a_pool, a_scenario, changed, table_of
+from tests.factories import SCHEDULER_SETTINGS, a_model, a_pool, a_scenario, a_windowed_model, changed, table_of
 
 MOST_REQUESTS = 30
 WINDOW_TOKENS = 48
@@ -100,7 +100,7 @@ def _settings(rng: Generator) -> dict[str, Any]:
     model, groups = a_model(), 1
     if window:
         layers, groups = WINDOW_LAYERS[blocks % 3]
-        model = replace(model, sliding_window=WINDOW_TOKENS, sliding_window_layers=layers)
+        model = a_windowed_model(layers, WINDOW_TOKENS)
     return {
         "model": model,
         "replicas": int(rng.choice([1, 1, 1, 2, 3])),

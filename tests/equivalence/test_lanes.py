@@ -12,13 +12,12 @@ from llmsim.engine import lanes
 from llmsim.engine.lanes import TurnLeap
 from llmsim.engine.settings import EngineSpec
 from llmsim.engine.static import StaticScheduler
-from llmsim.model import ModelSpec
 from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
-from tests.equivalence.compare import differences
+from tests.equivalence.compare import differences, share_leaped, stepped
 from tests.equivalence.drawn import draw_scenario, impatient
-from tests.equivalence.test_leap import Patient, Watched, stepped
-from tests.factories import a_linear_cost, a_model, a_pool, a_scenario, a_table, changed
+from tests.equivalence.test_leap import Patient, Watched
+from tests.factories import a_linear_cost, a_model, a_pool, a_scenario, a_table, a_windowed_model, changed
 
 BLOCKS, BLOCK = 4, 60
 STALE = 628
@@ -58,11 +57,6 @@ def draw(seed: int) -> Scenario:
     return impatient(scenario, seed) if seed % 3 == 1 else scenario
 
 
-def a_windowed_model() -> ModelSpec:
-    """Half of its layers attend to 48 tokens."""
-    return replace(a_model(), sliding_window=48, sliding_window_layers=16)
-
-
 def crowd(seed: int) -> Scenario:
     """Prompts that each fill an iteration, one for each stage and more, and others that come while they decode.
 
@@ -81,7 +75,7 @@ def crowd(seed: int) -> Scenario:
         priority=rng.integers(0, 2, len(prompts)).tolist(),
     )
     pool = a_pool(
-        model=a_windowed_model() if rng.random() < 0.3 else a_model(),
+        model=a_windowed_model(16, 48) if rng.random() < 0.3 else a_model(),
         pipeline_parallel_size=stages,
         block_size=4,
         num_gpu_blocks_override=max(int(rng.choice([scarce, 2000])), int((prompts + outputs).max()) // 4 + 2),
@@ -103,15 +97,10 @@ def test_leap_and_step_agree_to_the_last_bit(block: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(lanes, "LONGEST", 40)
     monkeypatch.setattr(Watched, "ends", alone := Counter())
     monkeypatch.setattr(WatchedTurns, "ends", turns := Counter())
-    iterations = leaped = 0
-    for seed in (*range(block * BLOCK, (block + 1) * BLOCK), STALE):
-        scenario = draw(seed)
-        with_leaps, one_by_one = simulate(scenario), simulate(stepped(scenario))
-        assert differences(with_leaps, one_by_one) == [], f"scenario of seed {seed}"
-        assert one_by_one.facts.leaped_iterations == 0
-        iterations += len(with_leaps.record.iterations["end_s"])
-        leaped += with_leaps.facts.leaped_iterations
-    assert leaped >= 0.7 * iterations, "the drawn scenarios no longer show what a leap does"
+    seeds = (*range(block * BLOCK, (block + 1) * BLOCK), STALE)
+    assert share_leaped((seed, draw(seed)) for seed in seeds) >= 0.7, (
+        "the drawn scenarios no longer show what a leap does"
+    )
     for reason in ("finish", "arrival", "cell of costs"):
         assert min(alone[reason], turns[reason]) >= 100 / BLOCKS, f"{reason}: {alone}, {turns}"
     for reason in ("kv", "window"):
@@ -162,7 +151,7 @@ def test_leap_and_step_agree_on_padded_batches_with_windows() -> None:
     """The next iteration of these is not like the last."""
     engine = EngineSpec(scheduler=StaticScheduler(max_num_seqs=3))
     table = a_table(arrival_s=[0.0] * 5, prompt_tokens=[10, 90, 40, 20, 30], output_tokens=[70, 60, 50, 40, 30])
-    pool = a_pool(engine=engine, pipeline_parallel_size=2, model=a_windowed_model(), cost=AnalyticCost())
+    pool = a_pool(engine=engine, pipeline_parallel_size=2, model=a_windowed_model(16, 48), cost=AnalyticCost())
     scenario = a_scenario(table, pools=[pool])
     assert differences(simulate(scenario), simulate(stepped(scenario))) == []
 

@@ -10,21 +10,15 @@ import pytest
 from llmsim.cost import LinearCost, Step
 from llmsim.engine import replica
 from llmsim.engine.leap import Leap
-from llmsim.scenario import Scenario
 from llmsim.simulation import simulate
 from llmsim.workload import RequestTable
-from tests.equivalence.compare import differences
+from tests.equivalence.compare import differences, share_leaped, stepped
 from tests.equivalence.drawn import draw_scenario, impatient
 from tests.factories import a_scenario
 
 BLOCKS, BLOCK = 8, 251
 IMPATIENT = 250
 PATIENT = 100
-
-
-def stepped(scenario: Scenario) -> Scenario:
-    """The scenario without leaps."""
-    return replace(scenario, run=replace(scenario.run, leap=False))
 
 
 class Watched(Leap):
@@ -61,15 +55,10 @@ def test_leap_and_step_agree_to_the_last_bit(block: int, monkeypatch: pytest.Mon
     """Leaps end for every reason there is, together more than a hundred times each."""
     monkeypatch.setattr(replica, "Leap", Watched)
     monkeypatch.setattr(Watched, "ends", ends := Counter())
-    iterations = leaped = 0
-    for seed in range(block * BLOCK, (block + 1) * BLOCK):
-        scenario = draw_scenario(seed)
-        with_leaps, one_by_one = simulate(scenario), simulate(stepped(scenario))
-        assert differences(with_leaps, one_by_one) == [], f"scenario of seed {seed}"
-        assert one_by_one.facts.leaped_iterations == 0
-        iterations += len(with_leaps.record.iterations["end_s"])
-        leaped += with_leaps.facts.leaped_iterations
-    assert leaped >= 0.6 * iterations, "the drawn scenarios no longer show what a leap does"
+    seeds = range(block * BLOCK, (block + 1) * BLOCK)
+    assert share_leaped((seed, draw_scenario(seed)) for seed in seeds) >= 0.6, (
+        "the drawn scenarios no longer show what a leap does"
+    )
     for reason in ("finish", "kv", "window", "arrival", "timer", "cell of costs"):
         assert ends[reason] >= 100 / BLOCKS, f"{reason}: {ends}"
 
